@@ -1,0 +1,28 @@
+r"""The normalised adjacency :math:`\hat A` and the step :math:`\hat A X`."""
+
+from typing import Literal, get_args
+
+from jaxtyping import Float
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+
+Norm = Literal["sym", "row"]
+
+
+def propagate(x: Float[Tensor, "nodes dim"], graph: GraphBatch, norm: Norm = "sym") -> Float[Tensor, "nodes dim"]:
+    r"""One hop, :math:`\hat A X`, with :math:`\tilde A = A + I` and :math:`D` its row sums (paper, section 3.1).
+
+    .. math:: \hat A = D^{-1/2} \tilde A D^{-1/2} \text{ (sym)}, \qquad \hat A = D^{-1} \tilde A \text{ (row)}
+
+    :math:`D` scales nodes, not edges, so no edge weight is ever written down.
+    """
+    if norm not in get_args(Norm):
+        raise InputError(f"norm must be 'sym' or 'row', got {norm!r}")
+    degree = (graph.in_degree + 1).to(x.dtype)[:, None]
+    if norm == "row":
+        return (graph.neighbours @ x + x) / degree
+    scale = degree.rsqrt()
+    x = scale * x
+    return scale * (graph.neighbours @ x + x)

@@ -1,0 +1,142 @@
+"""Graphs of like size side by side: the layout in which dense attention wastes next to nothing."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mnagt.graphs.sparse import pointer_of_counts, ragged_arange
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """``graphs`` graphs, each in ``width`` slots."""
+
+    graphs: int
+    width: int
+    is_node: Bool[Tensor, "graphs width"] | None
+    """Where a slot holds a node; None where all do."""
+
+    @property
+    def slots(self) -> int:
+        return self.graphs * self.width
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Rows copied to slots. Some slots stay empty (they repeat a row, and who reads them masks them)."""
+
+    row_of_slot: Int[Tensor, "slots"] | None
+    """None where rows and slots are the same, in the same order."""
+    slot_of_row: Int[Tensor, "rows"] | None
+
+    def spread(self, rows: Float[Tensor, "rows ..."]) -> Float[Tensor, "slots ..."]:
+        """Each row in its slot. Only gradients of filled slots flow back."""
+        return rows if self.row_of_slot is None else _Spread.apply(rows, self)  # type: ignore[return-value]
+
+    def collect(self, slots: Float[Tensor, "slots ..."]) -> Float[Tensor, "rows ..."]:
+        """Each slot's content back in its row; empty slots get a gradient of zero."""
+        return slots if self.slot_of_row is None else _Collect.apply(slots, self)  # type: ignore[return-value]
+
+    def to(self, device: torch.device) -> "Layout":
+        if self.row_of_slot is None or self.slot_of_row is None:
+            return self
+        return Layout(self.row_of_slot.to(device, non_blocking=True), self.slot_of_row.to(device, non_blocking=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """The buckets of a batch, smallest graphs first, and how nodes and pairs of nodes are laid out in them."""
+
+    groups: tuple[Bucket, ...]
+    nodes: Layout
+    graphs: Int[Tensor, "graphs"]
+    """The graphs in bucket order. On the CPU."""
+    sizes: Int[Tensor, "graphs"]
+    """Nodes of each graph of the batch. On the CPU."""
+
+    @classmethod
+    def plan(cls, sizes: Int[Tensor, "graphs"], *, step: int = 1) -> "Buckets":
+        """Buckets for graphs of the given sizes, widths rounded up to a multiple of ``step``.
+
+        With ``step`` 1 only graphs of equal size share a bucket: no padding and no mask, which is fastest on a
+        CPU; a GPU prefers fewer, wider buckets.
+        """
+        width = (sizes + step - 1) // step * step
+        order = width.argsort(stable=True)
+        order = order[sizes[order] > 0]
+        widths, counts = width[order].unique_consecutive(return_counts=True)
+        groups, start = [], 0
+        for w, n in zip(widths.tolist(), counts.tolist(), strict=True):
+            is_node = torch.arange(w) < sizes[order[start : start + n], None]
+            groups.append(Bucket(n, w, None if bool(is_node.all()) else is_node))
+            start += n
+        return cls(tuple(groups), _layout(sizes, width, order), order, sizes)
+
+    def pairs(self) -> Layout:
+        """How pairs of nodes, in the order of ``GraphBatch.pair_ptr``, lie in ``graphs x width x width`` slots."""
+        slots, pair_ptr = [], pointer_of_counts(self.sizes**2)
+        start = 0
+        for group in self.groups:
+            graph = self.graphs[start : start + group.graphs]
+            n = self.sizes[graph][:, None, None]
+            i = torch.arange(group.width).minimum(n - 1)
+            slots.append((pair_ptr[graph][:, None, None] + i.transpose(1, 2) * n + i).flatten())
+            start += group.graphs
+        row_of_slot = torch.cat(slots) if slots else torch.zeros(0, dtype=torch.long)
+        return _filled(row_of_slot, int(pair_ptr[-1]))
+
+    def to(self, device: torch.device) -> "Buckets":
+        if device.type == "cpu":
+            return self
+        groups = tuple(
+            replace(g, is_node=None if g.is_node is None else g.is_node.to(device, non_blocking=True))
+            for g in self.groups
+        )
+        return replace(self, groups=groups, nodes=self.nodes.to(device))
+
+
+def _layout(sizes: Tensor, width: Tensor, order: Tensor) -> Layout:
+    """Nodes of the graphs in ``order``, each graph in its ``width`` slots."""
+    start = (sizes.cumsum(0) - sizes)[order]
+    wide, n = width[order], sizes[order]
+    total = int(wide.sum())
+    slot = ragged_arange(torch.zeros_like(wide), wide, total)
+    row_of_slot = torch.repeat_interleave(start, wide, output_size=total) + slot.minimum(
+        torch.repeat_interleave(n - 1, wide, output_size=total)
+    )
+    return _filled(row_of_slot, int(sizes.sum()))
+
+
+def _filled(row_of_slot: Tensor, rows: int) -> Layout:
+    """The layout with these rows; of the slots that repeat a row, the first is the one that holds it."""
+    if len(row_of_slot) == rows and torch.equal(row_of_slot, torch.arange(rows)):
+        return Layout(None, None)
+    slot_of_row = torch.empty(rows, dtype=torch.long)
+    slot_of_row[row_of_slot.flip(0)] = torch.arange(len(row_of_slot) - 1, -1, -1)
+    return Layout(row_of_slot, slot_of_row)
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows: Tensor, layout: Layout) -> Tensor:
+        ctx.layout = layout
+        return rows.index_select(0, layout.row_of_slot)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.layout.collect(grads[0]), None
+
+
+class _Collect(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, slots: Tensor, layout: Layout) -> Tensor:
+        ctx.layout, ctx.slots = layout, slots.shape[0]
+        return slots.index_select(0, layout.slot_of_row)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad,) = grads
+        empty = grad.new_zeros(ctx.slots, *grad.shape[1:])
+        return empty.index_copy(0, ctx.layout.slot_of_row, grad), None

@@ -1,0 +1,92 @@
+r"""Products with sparse 0/1 matrices: the one primitive under everything that moves along edges.
+
+Summing over neighbours, over the edges into a node or over the nodes of a graph, and copying the other way,
+are all :math:`M X` or :math:`M^\top X` for a 0/1 matrix :math:`M` kept row by row. The backward pass of one is
+the forward pass of the other, so neither needs atomic additions: the result is the same on every run, on CPU
+and GPU. Underneath is ``embedding_bag``, which sums each row in one thread; on CPU it measured 14x faster than
+``index_add`` on molecules and 110x on COLLAB (docs/log.md).
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Incidence:
+    """A 0/1 matrix: row i has ones in the columns ``index[ptr[i]:ptr[i + 1]]``."""
+
+    def __init__(
+        self,
+        index: Int[Tensor, "ones"],
+        ptr: Int[Tensor, "rows+1"],
+        columns: int,
+        *,
+        is_symmetric: bool = False,
+        transposed: "Incidence | None" = None,
+    ) -> None:
+        self.index, self.ptr, self.columns = index, ptr, columns
+        self._transposed = self if is_symmetric else transposed
+
+    @property
+    def transposed(self) -> "Incidence":
+        """The same ones, column by column; worked out once."""
+        if self._transposed is None:
+            rows = torch.repeat_interleave(self.ptr.diff(), output_size=len(self.index))
+            order = self.index.argsort(stable=True)
+            self._transposed = Incidence(
+                rows[order], pointer(self.index, self.columns), len(self.ptr) - 1, transposed=self
+            )
+        return self._transposed
+
+    def __matmul__(self, x: Float[Tensor, "columns dim"]) -> Float[Tensor, "rows dim"]:
+        return _Product.apply(x, self)  # type: ignore[return-value]
+
+
+def pointer(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows+1"]:
+    """Where each row begins once ``row`` is sorted, and where the last one ends."""
+    return pointer_of_counts(torch.bincount(row, minlength=rows))
+
+
+def pointer_of_counts(counts: Int[Tensor, "rows"]) -> Int[Tensor, "rows+1"]:
+    """Running total of ``counts``, from zero."""
+    return F.pad(counts.cumsum(0), (1, 0))
+
+
+def ragged_arange(start: Int[Tensor, "rows"], counts: Int[Tensor, "rows"], total: int) -> Int[Tensor, "total"]:
+    """``start[0], start[0] + 1, ... (counts[0] of them), start[1], ...``; ``total`` is the sum of ``counts``."""
+    shift = start - (counts.cumsum(0) - counts)
+    return torch.arange(total, device=start.device, dtype=start.dtype) + torch.repeat_interleave(
+        shift, counts, output_size=total
+    )
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Incidence) -> Tensor:
+        ctx.matrix = matrix
+        if len(matrix.index) == 0 or x.shape[1] == 0:
+            return x.new_zeros(len(matrix.ptr) - 1, x.shape[1])
+        return F.embedding_bag(matrix.index, x.contiguous(), matrix.ptr, mode="sum", include_last_offset=True)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.matrix.transposed @ grads[0], None
+
+
+class _Take(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Incidence) -> Tensor:
+        ctx.rows = rows
+        return x.index_select(0, rows.index)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.rows.transposed @ grads[0], None
+
+
+def take(rows: Incidence, x: Float[Tensor, "columns dim"]) -> Float[Tensor, "rows dim"]:
+    """``rows @ x`` where every row holds a single one: a copy, with no sums."""
+    return _Take.apply(x, rows)  # type: ignore[return-value]

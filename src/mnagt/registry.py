@@ -1,0 +1,18 @@
+"""Names live in visible tables; this is how they are looked up."""
+
+import difflib
+from collections.abc import Mapping
+from typing import TypeVar
+
+from mnagt.errors import InputError
+
+Entry = TypeVar("Entry")
+
+
+def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry") -> Entry:
+    """The entry called ``name``, or an error that lists what there is."""
+    if name not in table:
+        close = difflib.get_close_matches(name, table, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"no {kind} {name!r}; {hint}there are: {', '.join(sorted(table))}")
+    return table[name]
