@@ -28,7 +28,8 @@ def written_atomically(path: Path) -> Iterator[Path]:
         scratch.chmod(0o644)
         scratch.replace(path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; nothing was changed, free some space") from error
+        reason = error.strerror or error
+        raise InputError(f"cannot write {path}: {reason}; nothing was changed, free some space") from error
     finally:
         scratch.unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.errors import InputError
-from mnagt.graphs.buckets import Buckets
+from mnagt.graphs.buckets import Buckets, Layout
 from mnagt.graphs.features import Columns
 from mnagt.graphs.sparse import Incidence, pointer, pointer_of_counts
 
@@ -153,6 +153,11 @@ class GraphBatch:
     def buckets(self) -> Buckets:
         """How attention lays out graphs of like size side by side."""
         return Buckets.plan(self.sizes, step=1 if self.device.type == "cpu" else 16).to(self.device)
+
+    @cached_property
+    def pair_layout(self) -> Layout:
+        """How pairs of nodes lie in the buckets."""
+        return self.buckets.pairs().to(self.device)
 
     def columns_missing(self, kind: str, columns: Columns) -> str | None:
         """What ``columns`` ask of this batch's ``kind`` ('node' or 'edge') that it does not carry, in words."""

@@ -1,0 +1,94 @@
+r"""Attention within each graph of a batch: one function, interchangeable backends.
+
+Every backend computes, for each graph and head, :math:`\mathrm{softmax}(Q K^\top / \sqrt{d} + B)\, V` (eq. 2), with
+Q, K and V flat over the nodes of all graphs and B, if any, flat over the pairs of ``GraphBatch.pair_ptr``.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.registry import lookup
+
+Heads = Float[Tensor, "nodes heads head_dim"]
+PairBias = Float[Tensor, "pairs heads"]
+
+
+def attend(
+    query: Heads,
+    key: Heads,
+    value: Heads,
+    graph: GraphBatch,
+    *,
+    bias: PairBias | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> Heads:
+    """Each node's mixture of the values in its graph.
+
+    ``bias`` is added to the scores; minus infinity forbids a pair, and every node must be left one it may attend to.
+    ``dropout`` acts whenever it is above zero: pass zero outside training.
+    """
+    if query.shape[0] != graph.num_nodes:
+        raise InputError(f"queries for {query.shape[0]} nodes in a batch of {graph.num_nodes}")
+    if bias is not None:
+        bias = bias.to(query.dtype).expand(-1, query.shape[1])
+    return lookup(BACKENDS, backend, "attention backend")(query, key, value, graph, bias, dropout)
+
+
+def reference(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
+    """One graph at a time, as the equation reads. The other backends answer to it."""
+    out = []
+    for g, (start, end) in enumerate(zip(graph.node_ptr[:-1].tolist(), graph.node_ptr[1:].tolist(), strict=True)):
+        score = torch.einsum("ihd,jhd->hij", q[start:end], k[start:end]) / q.shape[-1] ** 0.5
+        if bias is not None:
+            pairs = bias[graph.pair_ptr[g] : graph.pair_ptr[g + 1]]
+            score = score + pairs.reshape(end - start, end - start, -1).permute(2, 0, 1)
+        weight = F.dropout(torch.softmax(score, dim=-1), dropout)
+        out.append(torch.einsum("hij,jhd->ihd", weight, v[start:end]))
+    return torch.cat(out) if out else torch.zeros_like(v)
+
+
+def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
+    """Graphs of like size side by side, a fused call for each size.
+
+    In a batch whose graphs are in order of size nothing is copied: a bucket is a slice.
+    """
+    buckets = graph.buckets
+    if not buckets.groups:
+        return torch.zeros_like(v)
+    cuts = [bucket.slots for bucket in buckets.groups]
+    q, k, v = (buckets.nodes.spread(t).split(cuts) for t in (q, k, v))
+    masks = [None] * len(cuts) if bias is None else _spread_bias(bias, graph)
+    out = []
+    for bucket, bq, bk, bv, mask in zip(buckets.groups, q, k, v, masks, strict=True):
+        if bucket.is_node is not None:
+            may_attend = bucket.is_node[:, None, None, :]
+            mask = may_attend if mask is None else mask.masked_fill(~may_attend, -torch.inf)
+        shape = (bucket.graphs, bucket.width, *bq.shape[1:])
+        z = F.scaled_dot_product_attention(
+            *(t.view(shape).transpose(1, 2) for t in (bq, bk, bv)), attn_mask=mask, dropout_p=dropout
+        )
+        out.append(z.transpose(1, 2).flatten(0, 1))
+    return buckets.nodes.collect(torch.cat(out))
+
+
+def _spread_bias(bias: PairBias, graph: GraphBatch) -> list[Float[Tensor, "graphs heads width width"]]:
+    """The bias of each bucket."""
+    groups = graph.buckets.groups
+    parts = graph.pair_layout.spread(bias).split([g.graphs * g.width**2 for g in groups])
+    return [
+        part.view(g.graphs, g.width, g.width, -1).permute(0, 3, 1, 2) for g, part in zip(groups, parts, strict=True)
+    ]
+
+
+BACKENDS: dict[str, Callable[[Heads, Heads, Heads, GraphBatch, PairBias | None, float], Heads]] = {
+    "auto": bucketed,
+    "reference": reference,
+    "bucketed": bucketed,
+}

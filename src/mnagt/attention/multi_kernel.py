@@ -1,0 +1,77 @@
+"""Multi-head attention through several kernels at once."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.attention.attend import attend
+from mnagt.attention.kernels import Hops, Kernel
+
+Projections = Literal["separate", "shared"]
+
+
+class KernelLinear(nn.Module):
+    """A linear map for each kernel, or one for all of them (``shared``)."""
+
+    def __init__(self, kernels: int, width_in: int, width_out: int, projections: Projections) -> None:
+        super().__init__()
+        self.kernels = kernels
+        copies = kernels if projections == "separate" else 1
+        self.weight = nn.Parameter(torch.empty(copies, width_out, width_in))
+        bound = width_in**-0.5  # as nn.Linear
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, inputs: Sequence[Float[Tensor, "nodes width_in"]]) -> Float[Tensor, "nodes kernels width_out"]:
+        weights = self.weight.expand(self.kernels, -1, -1)
+        return torch.stack([F.linear(x, w) for x, w in zip(inputs, weights, strict=True)], dim=1)
+
+
+class MultiKernelAttention(nn.Module):
+    r"""What every node receives through each kernel, eqs. 4 and 8.
+
+    .. math:: Z^k = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_m) W_O^k, \qquad
+              \mathrm{head}_j = \mathrm{Attention}(H_Q^k W_Q^{kj}, H_K^k W_K^{kj}, H_V^k W_V^{kj})
+
+    The kernel axis is folded into the head axis: one attention call for all. ``head_dim`` is free, since the paper's
+    heads do not divide its widths.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        kernels: Sequence[Kernel],
+        *,
+        heads: int,
+        head_dim: int,
+        projections: Projections = "separate",
+        bias: nn.Module | None = None,
+        dropout: float = 0.0,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.kernels = nn.ModuleList(kernels)
+        self.heads, self.head_dim, self.dropout, self.backend = heads, head_dim, dropout, backend
+        inner = heads * head_dim
+        self.to_query, self.to_key, self.to_value = (
+            KernelLinear(len(kernels), dim, inner, projections) for _ in range(3)
+        )
+        self.to_out = KernelLinear(len(kernels), inner, dim, projections)
+        self.bias = bias
+
+    def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
+        queries, keys, values = zip(*(kernel(hops) for kernel in self.kernels), strict=True)
+        folded = len(self.kernels) * self.heads
+        z = attend(
+            self.to_query(queries).reshape(-1, folded, self.head_dim),
+            self.to_key(keys).reshape(-1, folded, self.head_dim),
+            self.to_value(values).reshape(-1, folded, self.head_dim),
+            hops.graph,
+            bias=None if self.bias is None else self.bias(hops.graph),
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
+        )
+        return self.to_out(z.reshape(-1, len(self.kernels), self.heads * self.head_dim).unbind(dim=1))

@@ -1,0 +1,38 @@
+"""Every model by name. To add one: a file named after it, and a line here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mnagt.graphs.features import Features
+from mnagt.models.gin import GinConfig, gin
+from mnagt.models.graph_model import GraphModel
+from mnagt.models.mnagt import MnagtConfig, mnagt
+from mnagt.models.mnagt_paper import PaperConfig, mnagt_paper
+from mnagt.models.transformer import TransformerConfig, transformer
+from mnagt.registry import lookup
+from mnagt.settings import from_dict
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model: its settings, and the function that builds it from them."""
+
+    config: type
+    build: Callable[[Any, Features, int], GraphModel]
+    family: str
+    summary: str
+
+
+MODELS: dict[str, Entry] = {
+    "mnagt": Entry(MnagtConfig, mnagt, "transformer", "multi-neighbourhood attention, GNN-built kernels (the default)"),
+    "mnagt-paper": Entry(PaperConfig, mnagt_paper, "transformer", "MNA-GT as printed, equations 1 to 12"),
+    "transformer": Entry(TransformerConfig, transformer, "transformer", "attention over nodes, blind to edges"),
+    "gin": Entry(GinConfig, gin, "gnn", "graph isomorphism network, with edges where there are any"),
+}
+
+
+def build_model(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
+    """The model called ``name`` with these settings, for graphs with these features."""
+    entry = lookup(MODELS, name, "model")
+    return entry.build(from_dict(entry.config, settings, where=f"model {name}"), features, outputs)

@@ -1,0 +1,122 @@
+"""From the raw columns of nodes and edges to vectors."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
+from mnagt.graphs.features import Columns
+
+
+class Categorical(nn.Module):
+    """The sum of one embedding a column. Category -1, 'none', has an embedding too."""
+
+    offsets: Tensor
+
+    def __init__(self, sizes: tuple[int, ...], dim: int) -> None:
+        super().__init__()
+        rows = torch.tensor([size + 1 for size in sizes])
+        self.register_buffer("offsets", rows.cumsum(0) - rows + 1, persistent=False)
+        self.table = nn.Embedding(int(rows.sum()), dim)
+        nn.init.normal_(self.table.weight, std=len(sizes) ** -0.5)
+
+    def forward(self, labels: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows dim"]:
+        return self.table(labels + self.offsets).sum(dim=1)
+
+
+class Continuous(nn.Module):
+    """Columns brought to mean 0 and variance 1 (as seen in training), then a linear map."""
+
+    def __init__(self, columns: int, dim: int) -> None:
+        super().__init__()
+        self.standardise = nn.BatchNorm1d(columns, affine=False)
+        self.project = nn.Linear(columns, dim)
+
+    def forward(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows dim"]:
+        return self.project(self.standardise(values) if len(values) > 1 or not self.training else values)
+
+
+class Degree(nn.Module):
+    """One embedding a degree, for graphs whose nodes carry nothing; degrees above the last share one."""
+
+    def __init__(self, dim: int, last: int = 512) -> None:
+        super().__init__()
+        self.table = nn.Embedding(last + 1, dim)
+        self.last = last
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        return self.table(graph.in_degree.clamp(max=self.last))
+
+
+class ColumnEncoder(nn.Module):
+    """The sum of what the categorical and the continuous columns say."""
+
+    def __init__(self, columns: Columns, dim: int) -> None:
+        super().__init__()
+        self.labels = Categorical(columns.labels, dim) if columns.labels else None
+        self.values = Continuous(columns.values, dim) if columns.values else None
+
+    def forward(
+        self, labels: Int[Tensor, "rows _"] | None, values: Float[Tensor, "rows _"] | None
+    ) -> Float[Tensor, "rows dim"]:
+        parts = []
+        if self.labels is not None:
+            parts.append(self.labels(labels))
+        if self.values is not None:
+            parts.append(self.values(values))
+        return sum(parts[1:], start=parts[0])
+
+
+class EdgeEncoder(nn.Module):
+    """Vectors for edges that carry columns."""
+
+    def __init__(self, columns: Columns, dim: int) -> None:
+        super().__init__()
+        if not columns:
+            raise InputError(
+                "this convolution reads edge columns, and the data set has none; choose one without, such as 'gin'"
+            )
+        self.columns = ColumnEncoder(columns, dim)
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "edges dim"]:
+        return self.columns(graph.edge_labels, graph.edge_values)
+
+
+class NodeEncoder(nn.Module):
+    """Vectors for nodes: their columns, or their degree where they have none, plus structural encodings if asked.
+
+    Random-walk and Laplacian encodings are taken from ``graph.encodings`` where they were worked out beforehand.
+    The signs of Laplacian eigenvectors mean nothing: in training they are flipped at random.
+    """
+
+    def __init__(self, columns: Columns, dim: int, *, random_walk: int = 0, laplacian: int = 0) -> None:
+        super().__init__()
+        self.columns = ColumnEncoder(columns, dim) if columns else None
+        self.degree = None if columns else Degree(dim)
+        self.steps, self.vectors = random_walk, laplacian
+        self.random_walk = Continuous(random_walk, dim) if random_walk else None
+        self.laplacian = nn.Linear(laplacian, dim, bias=False) if laplacian else None
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        if self.columns is not None:
+            x = self.columns(graph.node_labels, graph.node_values)
+        else:
+            assert self.degree is not None
+            x = self.degree(graph)
+        if self.random_walk is not None:
+            encoding = graph.encodings.get("random_walk")
+            x = x + self.random_walk(random_walk(graph, self.steps) if encoding is None else encoding)
+        if self.laplacian is not None:
+            encoding = graph.encodings.get("laplacian")
+            encoding = laplacian(graph, self.vectors) if encoding is None else encoding
+            if self.training:
+                encoding = flip_signs(encoding, graph, torch.default_generator)
+            x = x + self.laplacian(encoding)
+        return x
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        """What can be worked out once for a whole data set: name and size of each encoding used."""
+        return {name: size for name, size in (("random_walk", self.steps), ("laplacian", self.vectors)) if size}

@@ -1,0 +1,77 @@
+"""A transformer layer on graphs: kernels, mixer, bias, residual."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.attention.kernels import Hops
+from mnagt.attention.mixers import Adaptive
+from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.graphs.adjacency import Norm, propagate
+from mnagt.graphs.batch import GraphBatch
+
+
+class Skip(nn.Module):
+    """The residual of the original Transformer: X."""
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        return x
+
+
+class Smooth(nn.Module):
+    r"""The residual of eq. 11: :math:`\hat A X`."""
+
+    def __init__(self, norm: Norm = "sym") -> None:
+        super().__init__()
+        self.norm: Norm = norm
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        return propagate(x, graph, self.norm)
+
+
+class Layer(nn.Module):
+    r"""One layer, eqs. 11 and 12; parts arrive built.
+
+    .. math:: Z' = \mathrm{MNA}(\mathrm{norm}(X)) + \mathrm{residual}(X), \qquad
+              X' = \mathrm{FFN}(\mathrm{norm}(Z')) + Z'
+
+    MNA is the attention through all kernels, merged by the mixer. ``gnn`` holds the layers that ``GnnHop`` kernels
+    look through.
+    """
+
+    def __init__(
+        self,
+        attention: MultiKernelAttention,
+        mixer: nn.Module,
+        residual: nn.Module,
+        ffn: nn.Module,
+        norms: tuple[nn.Module, nn.Module],
+        *,
+        gnn: Sequence[nn.Module] = (),
+        adjacency: Norm = "sym",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention, self.mixer, self.residual, self.ffn = attention, mixer, residual, ffn
+        self.norm_attention, self.norm_ffn = norms
+        self.gnn = nn.ModuleList(gnn)
+        self.adjacency: Norm = adjacency
+        self.dropout = nn.Dropout(dropout)
+
+    def seen(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
+        """What each kernel brings to each node, before they are merged."""
+        return self.attention(Hops(self.norm_attention(x), graph, list(self.gnn), self.adjacency))
+
+    def kernel_weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels"] | None:
+        """How each node weighs its kernels; None where the mixer does not weigh."""
+        return self.mixer.weights(self.seen(x, graph)).squeeze(2) if isinstance(self.mixer, Adaptive) else None
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        x = self.dropout(self.mixer(self.seen(x, graph))) + self.residual(x, graph)
+        return self.dropout(self.ffn(self.norm_ffn(x))) + x
+
+
+def feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
+    """Two linear maps with GELU between."""
+    return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, dim))

@@ -1,0 +1,94 @@
+"""From the nodes of a graph to one vector."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.sparse import take
+from mnagt.graphs.virtual import with_virtual_nodes
+
+
+class Readout(nn.Module):
+    """A readout may add nodes of its own before the first layer (``prepare``)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+
+    def prepare(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+        return x, graph
+
+
+class Sum(Readout):
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return graph.nodes_of @ x
+
+
+class Mean(Readout):
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return graph.nodes_of @ x / graph.node_ptr.diff().clamp(min=1)[:, None].to(x.dtype)
+
+
+class Max(Readout):
+    """The largest entry of each column; zero for a graph without nodes."""
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        place = graph.graph_of_node[:, None].expand_as(x)
+        return x.new_zeros(graph.num_graphs, x.shape[1]).scatter_reduce(0, place, x, "amax", include_self=False)
+
+
+class Attention(Readout):
+    r""":math:`\sum_v \alpha_v x_v` with :math:`\alpha` the softmax over the graph's nodes of a learned score."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.score = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 1, bias=False))
+
+    def weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
+        score = self.score(x).float()
+        place = graph.graph_of_node[:, None]
+        top = score.new_zeros(graph.num_graphs, 1).scatter_reduce(0, place, score.detach(), "amax", include_self=False)
+        share = (score - top[graph.graph_of_node]).exp()
+        return share / take(graph.graph_of, graph.nodes_of @ share)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return graph.nodes_of @ (self.weights(x, graph).to(x.dtype) * x)
+
+
+class VirtualNode(Readout):
+    """A learned node in every graph, read at the end: joined to all nodes by edges (virtual node) or by attention
+    alone (CLS token)."""
+
+    is_joined = True
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.start = nn.Parameter(torch.zeros(dim))
+        nn.init.normal_(self.start, std=dim**-0.5)
+
+    def prepare(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+        more, place = with_virtual_nodes(graph, is_joined=self.is_joined)
+        spread = x.new_zeros(more.num_nodes, x.shape[1]).index_copy(0, place, x)
+        ends = more.node_ptr[1:] - 1
+        return spread.index_copy(0, ends, self.start.to(x.dtype).expand(len(ends), -1)), more
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return x.index_select(0, graph.node_ptr[1:] - 1)
+
+
+class ClsNode(VirtualNode):
+    is_joined = False
+
+
+READOUTS: dict[str, type[Readout]] = {
+    "sum": Sum,
+    "mean": Mean,
+    "max": Max,
+    "attention": Attention,
+    "virtual": VirtualNode,
+    "cls": ClsNode,
+}

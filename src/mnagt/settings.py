@@ -1,0 +1,130 @@
+"""Settings are frozen dataclasses; this is how they are read from files and words, checked and described."""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import tomllib
+import types
+import typing
+from collections.abc import Container, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mnagt.errors import InputError
+
+Config = TypeVar("Config")
+
+
+def at_least(config: Any, least: float, *names: str) -> None:
+    """Refuse settings below ``least``."""
+    for name in names:
+        value = getattr(config, name)
+        if not value >= least:
+            raise InputError(f"{name} must be at least {least}, got {value}")
+
+
+def one_of(config: Any, **choices: Container[str]) -> None:
+    """Refuse settings that are not among their choices."""
+    for name, allowed in choices.items():
+        value = getattr(config, name)
+        if value not in allowed:
+            raise InputError(f"{name} must be one of {', '.join(sorted(allowed))}, got {value!r}")  # type: ignore[type-var]
+
+
+def from_dict(cls: type[Config], values: Mapping[str, Any], *, where: str) -> Config:
+    """``cls`` with the given fields; unknown or ill-typed ones are refused by name. ``where`` is for the message."""
+    hints = typing.get_type_hints(cls)
+    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise InputError(f"{where}: no setting {name!r}; there are: {', '.join(sorted(known))}")
+    read = {name: _checked(hints[name], value, f"{where}: {name}") for name, value in values.items()}
+    try:
+        return cls(**read)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def from_word(hint: Any, word: str, where: str) -> Any:
+    """A value of type ``hint`` from a word of the command line."""
+    options = [option for option in _options(hint) if option is not type(None)]
+    if word.lower() == "none" and type(None) in _options(hint):
+        return None
+    kind = options[0]
+    if kind is bool:
+        if word.lower() not in ("true", "false"):
+            raise InputError(f"{where}: expected true or false, got {word!r}")
+        return word.lower() == "true"
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)[0]
+        return tuple(from_word(inner, part, where) for part in word.split(","))
+    if kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            raise InputError(f"{where}: expected {_spoken(kind)}, got {word!r}") from None
+    return _checked(hint, Path(word) if kind is Path else word, where)
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _spoken(kind: Any) -> str:
+    return {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}.get(kind, str(kind))
+
+
+def _checked(hint: Any, value: Any, where: str) -> Any:
+    """``value`` as ``hint`` wants it, or an error. An int will do for a float, a list for a tuple."""
+    for kind in _options(hint):
+        origin = typing.get_origin(kind)
+        if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+            return from_dict(kind, value, where=where)  # type: ignore[arg-type]
+        if origin is typing.Literal and value in typing.get_args(kind):
+            return value
+        if origin is tuple and isinstance(value, list | tuple):
+            return tuple(value)
+        if origin in (dict, Mapping) and isinstance(value, Mapping):
+            return dict(value)
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if kind is Path and isinstance(value, str | Path):
+            return Path(value)
+        if (
+            isinstance(kind, type)
+            and origin is None
+            and isinstance(value, kind)
+            and (kind is bool) == isinstance(value, bool)
+        ):
+            return value
+    wanted = " or ".join(
+        " or ".join(map(repr, typing.get_args(k))) if typing.get_origin(k) is typing.Literal else _spoken(k)
+        for k in _options(hint)
+        if k is not type(None)
+    )
+    raise InputError(f"{where}: expected {wanted}, got {value!r}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file, or an error naming the file and the line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+
+
+@cache
+def described(cls: type) -> dict[str, str]:
+    """What the string under each field says."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    told = {}
+    for field, after in zip(body.body, body.body[1:], strict=False):
+        match field, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                told[name] = " ".join(text.split())
+    return told

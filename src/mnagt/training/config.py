@@ -1,0 +1,62 @@
+"""The settings of a run."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mnagt.settings import at_least
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    epochs: int = 100
+    """Times that every training graph is seen."""
+    batch_size: int = 256
+    """Graphs in a step."""
+    lr: float = 1e-3
+    """Highest learning rate."""
+    weight_decay: float = 1e-5
+    """Decay of weights (AdamW); norms and biases are spared."""
+    schedule: Literal["cosine", "inverse-sqrt", "constant"] = "cosine"
+    """Learning rate after the warm-up: cosine to zero, inverse-sqrt (the original Transformer's), or constant."""
+    warmup: float = 0.05
+    """Share of all steps over which the learning rate rises from zero."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 for no limit."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the forward and backward pass; bf16 pays on GPUs only."""
+    seed: int = 0
+    """Seed of weights, order and dropout."""
+    checkpoint_seconds: float = 30.0
+    """Longest time between two checkpoints; 0 for one every step."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "epochs", "batch_size")
+        at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "seed", "checkpoint_seconds")
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    kind: Literal["random", "stratified", "files"] = "random"
+    """random 8:1:1, one fold of a stratified k-fold, or index files."""
+    seed: int = 0
+    """Seed of the split, apart from that of the run."""
+    folds: int = 10
+    """Folds of a stratified split."""
+    fold: int = 0
+    """The fold that tests; the one after it validates."""
+    folder: str | None = None
+    """Where the index files train, valid and test lie (.csv.gz, .csv or .txt, one graph index a line)."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    dataset: str = "MUTAG"
+    """Name of a data set, or path of one in TU layout."""
+    model: str = "mnagt"
+    """Name of a model."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the model that differ from its defaults."""
+    train: TrainConfig = TrainConfig()
+    split: SplitConfig = SplitConfig()
+    device: str = "auto"
+    """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""

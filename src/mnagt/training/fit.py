@@ -1,0 +1,204 @@
+"""The training loop: one for every model and every task."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split
+from mnagt.errors import InputError
+from mnagt.tasks import Task
+from mnagt.training.checkpoint import (
+    load_optimizer,
+    load_tensors,
+    load_weights,
+    optimizer_tensors,
+    prefixed,
+    random_states,
+    save_tensors,
+    set_random_states,
+    under,
+)
+from mnagt.training.config import TrainConfig
+from mnagt.training.optim import adamw, learning_rate
+from mnagt.training.progress import Reporter
+
+
+class Interrupted(Exception):
+    """Training was asked to stop, and did, with all that it had done on disk."""
+
+
+@dataclass
+class Position:
+    """Where training stands. With the weights, all there is to know to go on."""
+
+    epoch: int = 0
+    """Epochs finished."""
+    step: int = 0
+    """Steps taken of the epoch under way."""
+    loss: float = 0.0
+    """Sum over the graphs of the epoch under way."""
+    best_epoch: int = 0
+    best_score: float | None = None
+    history: list[dict[str, float]] = field(default_factory=list)
+    """One record an epoch."""
+    seconds: float = 0.0
+    """Time spent training and validating."""
+
+
+class Trainer:
+    """Trains ``model`` on ``split.train`` and keeps the weights of the epoch that ``split.valid`` likes best.
+
+    With a ``checkpoint`` path the state is saved there as it goes, and taken up from there if the file exists: the
+    outcome is, on a CPU, bit for bit that of a run never interrupted. The test part is not touched.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: PackedDataset,
+        split: Split,
+        task: Task,
+        config: TrainConfig,
+        *,
+        device: torch.device | str = "cpu",
+        checkpoint: Path | None = None,
+        reporter: Reporter | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.device = torch.device(device)
+        self.model, self.dataset = model.to(self.device), dataset.to(self.device)
+        self.split, self.task, self.config = split, task, config
+        self.checkpoint, self.should_stop = checkpoint, should_stop
+        self.reporter = reporter or Reporter()
+        self.optimizer = adamw(model, config)
+        self.steps_per_epoch = -(-len(split.train) // config.batch_size)
+        self.at = Position()
+        self.best: dict[str, Tensor] = {}
+        self._saved = time.monotonic()
+
+    def run(self) -> Position:
+        """Train to the end; leave the best weights in the model."""
+        with _own_randomness(self.device, self.config.seed):
+            if self.checkpoint is not None and self.checkpoint.exists():
+                self._restore(self.checkpoint)
+            self.reporter.begin(self.config.epochs, self.steps_per_epoch, self.at.history)
+            while self.at.epoch < self.config.epochs:
+                self._epoch()
+            self.save()
+        self.model.load_state_dict(self.best)
+        return self.at
+
+    def _epoch(self) -> None:
+        start, at = time.monotonic(), self.at
+        order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + at.epoch)
+        total = torch.tensor(at.loss, dtype=torch.float64, device=self.device)
+        self.model.train()
+        for graphs, batch in self.dataset.batches(self.split.train, self.config.batch_size, order, at.step):
+            total += self._step(batch) * len(graphs)
+            at.step += 1
+            self.reporter.step(at.step, len(graphs))
+            if self.should_stop() or time.monotonic() - self._saved >= self.config.checkpoint_seconds:
+                at.loss, at.seconds, start = total.item(), at.seconds + time.monotonic() - start, time.monotonic()
+                self.save()
+                if self.should_stop():
+                    raise Interrupted
+        loss = total.item() / len(self.split.train)
+        if loss != loss:
+            raise InputError(
+                f"the loss is not a number in epoch {at.epoch + 1}; lower lr (now {self.config.lr}) or use precision fp32"
+            )
+        valid = self.task.scores(*outputs_and_targets(self.model, self.dataset, self.split.valid, self.config))
+        at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0
+        if self.task.is_better(valid[self.task.metric], at.best_score):
+            at.best_epoch, at.best_score = at.epoch, valid[self.task.metric]
+            self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        at.seconds += time.monotonic() - start
+        at.history.append(
+            {"epoch": at.epoch, "loss": loss, "lr": self.optimizer.param_groups[0]["lr"]}
+            | {f"valid_{name}": score for name, score in valid.items()}
+        )
+        self.reporter.epoch(at.history[-1], at.best_score)
+
+    def _step(self, batch) -> Float[Tensor, ""]:
+        step = self.at.epoch * self.steps_per_epoch + self.at.step
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(step, self.config.epochs * self.steps_per_epoch, self.config)
+        with autocast(self.device, self.config.precision):
+            output = self.model(batch)
+        loss = self.task.loss(output.float(), batch.targets)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimizer.step()
+        return loss.detach()
+
+    def save(self) -> None:
+        """Write the state, if there is a place for it."""
+        self._saved = time.monotonic()
+        if self.checkpoint is None:
+            return
+        tensors = (
+            prefixed("model", self.model.state_dict())
+            | prefixed("best", self.best)
+            | prefixed("optimizer", optimizer_tensors(self.optimizer))
+            | prefixed("random", random_states(self.device))
+        )
+        save_tensors(self.checkpoint, tensors, asdict(self.at))
+
+    def _restore(self, path: Path) -> None:
+        tensors, position = load_tensors(path)
+        load_weights(self.model, under("model", tensors), path)
+        load_optimizer(self.optimizer, under("optimizer", tensors))
+        set_random_states(under("random", tensors), self.device)
+        self.best = {name: t.to(self.device) for name, t in under("best", tensors).items()}
+        self.at = Position(**position)
+
+
+def outputs(
+    model: nn.Module,
+    dataset: PackedDataset,
+    indices: Int[Tensor, "some"],
+    batch_size: int = 256,
+    precision: str = "fp32",
+) -> Float[Tensor, "some outputs"]:
+    """What the model says of the graphs ``indices``, in that order, as in evaluation. On the data set's device."""
+    model.eval()
+    place = torch.empty(len(dataset), dtype=torch.long)
+    place[indices] = torch.arange(len(indices))
+    out, seen = [], []
+    with torch.inference_mode():
+        for graphs, batch in dataset.batches(indices, batch_size):
+            with autocast(dataset.device, precision):
+                out.append(model(batch).float())
+            seen.append(graphs)
+    order = place[torch.cat(seen)]
+    return torch.cat(out)[order.argsort().to(dataset.device)]
+
+
+def outputs_and_targets(
+    model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], config: TrainConfig
+) -> tuple[Tensor, Tensor]:
+    """Outputs for the graphs ``indices``, and what was asked for."""
+    answers = outputs(model, dataset, indices, config.batch_size, config.precision)
+    return answers, dataset.targets[indices.to(dataset.device)]
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bf16 where asked for; weights stay fp32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+@contextmanager
+def _own_randomness(device: torch.device, seed: int) -> Iterator[None]:
+    """Chance within the block comes from ``seed`` alone, and leaves the caller's generators as they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

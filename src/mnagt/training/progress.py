@@ -1,0 +1,89 @@
+"""What is shown while a model trains: a live line on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TextIO
+
+
+class Reporter:
+    """Says nothing. The other reporters are told the same things."""
+
+    def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
+        """Training of ``epochs`` epochs of ``steps`` steps starts, or goes on after ``history``."""
+
+    def step(self, step: int, graphs: int) -> None:
+        """Step ``step`` of the epoch is done; it took ``graphs`` graphs."""
+
+    def epoch(self, record: Mapping[str, float], best: float | None) -> None:
+        """An epoch is done."""
+
+    def end(self) -> None:
+        """Training is over."""
+
+
+class Lines(Reporter):
+    """A line an epoch, or every few seconds when epochs are short."""
+
+    def __init__(self, stream: TextIO | None = None, every: float = 2.0) -> None:
+        self.stream, self.every = stream or sys.stderr, every
+
+    def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
+        self.epochs, self.first = epochs, len(history)
+        self.started = self.spoken = time.monotonic()
+        self.graphs = 0
+        if history:
+            print(f"going on after epoch {len(history)} of {epochs}", file=self.stream)
+
+    def step(self, step: int, graphs: int) -> None:
+        self.graphs += graphs
+
+    def epoch(self, record: Mapping[str, float], best: float | None) -> None:
+        now, done = time.monotonic(), int(record["epoch"])
+        if now - self.spoken < self.every and done < self.epochs:
+            return
+        self.spoken = now
+        print(f"epoch {done}/{self.epochs}  {self.summary(record, best)}", file=self.stream, flush=True)
+
+    def summary(self, record: Mapping[str, float], best: float | None) -> str:
+        """Loss, scores, speed and time left."""
+        elapsed = time.monotonic() - self.started
+        done = int(record["epoch"])
+        left = elapsed / max(1, done - self.first) * (self.epochs - done)
+        scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in record.items() if "valid" in name)
+        top = "" if best is None else f" (best {best:.4f})"
+        return f"loss {record['loss']:.4f}  {scores}{top}  {self.graphs / elapsed:,.0f} graphs/s  {clock(left)} left"
+
+
+class Live(Lines):
+    """A bar that moves, on a terminal."""
+
+    def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        super().begin(epochs, steps, history)
+        self.bar = Progress(
+            TextColumn("epoch"), MofNCompleteColumn(), BarColumn(24), TextColumn("{task.description}"), transient=True
+        )
+        self.task = self.bar.add_task("", total=epochs, completed=len(history))
+        self.bar.start()
+
+    def epoch(self, record: Mapping[str, float], best: float | None) -> None:
+        self.bar.update(self.task, completed=record["epoch"], description=self.summary(record, best))
+
+    def end(self) -> None:
+        self.bar.stop()
+
+
+def clock(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:02.0f} min"
+
+
+def reporter() -> Reporter:
+    """The one that fits where the program runs."""
+    return Live() if sys.stderr.isatty() else Lines()

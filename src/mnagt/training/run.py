@@ -1,0 +1,209 @@
+"""A run: data set, split, model and settings in; a folder with a trained model and its figures out."""
+
+import platform
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mnagt.data import load_dataset
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split, random_split, split_from_files, stratified_folds
+from mnagt.errors import InputError
+from mnagt.files import read_json, write_json
+from mnagt.models import MODELS, build_model
+from mnagt.registry import lookup
+from mnagt.settings import from_dict, read_toml
+from mnagt.tasks import SingleLabel
+from mnagt.training.config import RunConfig, SplitConfig
+from mnagt.training.fit import Trainer, outputs_and_targets
+from mnagt.training.logs import RunLogs
+from mnagt.training.model_folder import CONFIG, Trained
+from mnagt.training.progress import Reporter
+
+RUN, SPLIT, LAST, RESULT = "run.json", "split.json", "last.safetensors", "result.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run found. The test part was scored once, with the weights of ``epoch``."""
+
+    metric: str
+    epoch: int
+    """The epoch that validation chose."""
+    valid: float
+    test: dict[str, float]
+    parameters: int
+    seconds: float
+    device: str
+
+
+def train(
+    config: RunConfig,
+    out: Path | None = None,
+    *,
+    dataset: PackedDataset | None = None,
+    reporter: Reporter | None = None,
+    tensorboard: bool = False,
+    resume: bool = False,
+) -> tuple[Trained, Result]:
+    """Train the model that ``config`` describes and score it once on the test part.
+
+    With ``out`` the run keeps its settings, split, logs, checkpoints and model there. Interrupted by Ctrl-C or
+    SIGTERM it saves its state and raises ``Interrupted``; after any end, even kill -9, ``resume`` goes on from the
+    last checkpoint.
+    """
+    dataset = dataset or load_dataset(config.dataset)
+    split = make_split(config.split, dataset)
+    if out is not None:
+        split = _open_folder(out, config, dataset, split, resume)
+    task = dataset.task.fitted(dataset.targets[split.train])
+    device = pick_device(config.device)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(config.train.seed)
+        model = build_model(config.model, config.settings, dataset.features, task.outputs)
+    dataset = with_encodings(dataset, model.encoder.encodings)
+    with _stop_requests() as should_stop, RunLogs(out, reporter or Reporter(), tensorboard) as logs:
+        trainer = Trainer(
+            model,
+            dataset,
+            split,
+            task,
+            config.train,
+            device=device,
+            checkpoint=None if out is None else out / LAST,
+            reporter=logs,
+            should_stop=should_stop,
+        )
+        at = trainer.run()
+    test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train))
+    assert at.best_score is not None
+    result = Result(
+        task.metric,
+        at.best_epoch,
+        at.best_score,
+        test,
+        model.parameter_count,
+        round(at.seconds, 3),
+        device_name(device),
+    )
+    trained = Trained(
+        model.cpu(), task, config.model, config.settings, {"dataset": dataset.name, "run": asdict(config)}
+    )
+    if out is not None:
+        trained.save(out)
+        write_json(out / RESULT, asdict(result))
+    return trained, result
+
+
+def resume(out: Path, *, reporter: Reporter | None = None, tensorboard: bool = False) -> tuple[Trained, Result]:
+    """Go on with the run in ``out``."""
+    if not (out / RUN).exists():
+        raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
+    config = from_dict(RunConfig, read_json(out / RUN)["config"], where=str(out / RUN))
+    return train(config, out, reporter=reporter, tensorboard=tensorboard, resume=True)
+
+
+def read_recipe(path: Path) -> RunConfig:
+    """A run's settings from a TOML file."""
+    return from_dict(RunConfig, read_toml(path), where=str(path))
+
+
+def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
+    """The split that ``config`` describes."""
+    match config.kind:
+        case "random":
+            return random_split(len(dataset), config.seed)
+        case "stratified":
+            if not isinstance(dataset.task, SingleLabel):
+                raise InputError(
+                    f"split.kind stratified needs one class a graph; {dataset.name} is {dataset.task.kind}"
+                )
+            if not 0 <= config.fold < config.folds:
+                raise InputError(f"split.fold must be 0 to {config.folds - 1}, got {config.fold}")
+            return stratified_folds(dataset.targets, config.folds, config.seed)[config.fold]
+        case "files":
+            if config.folder is None:
+                raise InputError("split.kind files needs split.folder, the folder with train, valid and test")
+            return split_from_files(Path(config.folder), len(dataset))
+
+
+def with_encodings(dataset: PackedDataset, needed: dict[str, int]) -> PackedDataset:
+    """The data set with structural encodings worked out once."""
+    from mnagt.graphs.encodings import ENCODINGS
+
+    parts = {name: [] for name in needed}
+    for chunk in torch.arange(len(dataset)).split(1024):
+        batch = dataset.batch(chunk)
+        for name, size in needed.items():
+            parts[name].append(lookup(ENCODINGS, name, "encoding")(batch, size))
+    return replace(dataset, encodings={name: torch.cat(each) for name, each in parts.items()}) if needed else dataset
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called ``name``; 'auto' is a GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"no device {name!r}: {torch.cuda.device_count()} GPUs here; use --device cpu or auto")
+    return device
+
+
+def device_name(device: torch.device) -> str:
+    """What the device is, for a record."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def _open_folder(out: Path, config: RunConfig, dataset: PackedDataset, split: Split, resume: bool) -> Split:
+    """A fresh folder with the run's settings and split, or the split that a run to go on with kept."""
+    facts = {
+        "name": dataset.name,
+        "graphs": len(dataset),
+        "nodes": int(dataset.node_ptr[-1]),
+        "edges": len(dataset.source),
+    }
+    if resume:
+        kept = read_json(out / RUN)["dataset"]
+        if kept != facts:
+            raise InputError(
+                f"{out / RUN}: the run began on {kept}, and the data set is now {facts}; put the old one back"
+            )
+        return Split.from_dict(read_json(out / SPLIT))
+    if (out / RUN).exists() or (out / CONFIG).exists():
+        raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
+    lookup(MODELS, config.model, "model")
+    write_json(out / SPLIT, split.to_dict())
+    write_json(out / RUN, {"config": asdict(config), "dataset": facts})
+    return split
+
+
+@contextmanager
+def _stop_requests() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask training to stop at the next step; a second Ctrl-C stops it there and then."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
