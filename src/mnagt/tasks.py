@@ -2,16 +2,16 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt import metrics
 from mnagt.errors import InputError
+from mnagt.registry import lookup
 
 
 class Task(ABC):
@@ -169,3 +169,17 @@ class Regression(Task):
 
 
 TASKS: dict[str, type[Task]] = {task.kind: task for task in (SingleLabel, MultiLabel, Regression)}
+
+
+def task_to_dict(task: Task) -> dict[str, Any]:
+    """The task as files keep it: its kind and its fields."""
+    return {"kind": task.kind, **asdict(task)}  # type: ignore[call-overload]
+
+
+def task_from_dict(content: dict[str, Any]) -> Task:
+    """The task that ``task_to_dict`` wrote."""
+    kind, fields = content.get("kind", ""), {name: value for name, value in content.items() if name != "kind"}
+    try:
+        return lookup(TASKS, kind, "task")(**fields)
+    except TypeError as error:
+        raise InputError(f"task {kind!r}: {error}; it was written by another version of mnagt") from None

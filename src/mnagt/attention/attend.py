@@ -41,6 +41,11 @@ def attend(
     return lookup(BACKENDS, backend, "attention backend")(query, key, value, graph, bias, dropout)
 
 
+def active_backend(device: torch.device) -> str:
+    """What 'auto' takes on this device, and why."""
+    return "bucketed: fused attention over graphs of " + ("equal size" if device.type == "cpu" else "like size")
+
+
 def reference(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
     """One graph at a time, as the equation reads. The other backends answer to it."""
     out = []
@@ -63,16 +68,16 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
     if not buckets.groups:
         return torch.zeros_like(v)
     cuts = [bucket.slots for bucket in buckets.groups]
-    q, k, v = (buckets.nodes.spread(t).split(cuts) for t in (q, k, v))
+    parts = zip(*(buckets.nodes.spread(t).split(cuts) for t in (q, k, v)), strict=True)
     masks = [None] * len(cuts) if bias is None else _spread_bias(bias, graph)
     out = []
-    for bucket, bq, bk, bv, mask in zip(buckets.groups, q, k, v, masks, strict=True):
+    for bucket, part, mask in zip(buckets.groups, parts, masks, strict=True):
         if bucket.is_node is not None:
             may_attend = bucket.is_node[:, None, None, :]
             mask = may_attend if mask is None else mask.masked_fill(~may_attend, -torch.inf)
-        shape = (bucket.graphs, bucket.width, *bq.shape[1:])
+        shape = (bucket.graphs, bucket.width, *q.shape[1:])
         z = F.scaled_dot_product_attention(
-            *(t.view(shape).transpose(1, 2) for t in (bq, bk, bv)), attn_mask=mask, dropout_p=dropout
+            *(t.reshape(shape).transpose(1, 2) for t in part), attn_mask=mask, dropout_p=dropout
         )
         out.append(z.transpose(1, 2).flatten(0, 1))
     return buckets.nodes.collect(torch.cat(out))

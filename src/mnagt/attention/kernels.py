@@ -28,7 +28,8 @@ class Hops:
     def __init__(
         self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, gnn: Sequence[nn.Module] = (), norm: Norm = "sym"
     ) -> None:
-        self.graph, self._gnn, self._norm = graph, gnn, norm
+        self.graph, self._gnn = graph, gnn
+        self._norm: Norm = norm
         self._powers, self._learned = [x], [x]
 
     def __getitem__(self, k: int) -> Float[Tensor, "nodes dim"]:

@@ -118,19 +118,19 @@ class PackedDataset:
         return torch.cat(small).to(self.device, non_blocking=True).split([len(t) for t in small])
 
     def batches(
-        self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None
+        self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None, start: int = 0
     ) -> Iterator[tuple[Int[Tensor, "batch"], GraphBatch]]:
         """``indices`` in batches, each with the graphs it holds.
 
         With a ``generator`` the graphs are shuffled first; without one they come in order of size, so that a batch
         holds graphs of like size. Within a batch graphs are always in order of size: attention then finds equal
-        ones side by side.
+        ones side by side. The first ``start`` batches are left out.
         """
         if generator is None:
             order = indices[self.sizes[indices].argsort(stable=True)]
         else:
             order = indices[torch.randperm(len(indices), generator=generator)]
-        for chunk in order.split(batch_size):
+        for chunk in order.split(batch_size)[start:] if len(order) else ():
             chunk = chunk[self.sizes[chunk].argsort(stable=True)]
             yield chunk, self.batch(chunk)
 
@@ -175,8 +175,8 @@ class PackedDataset:
         return cls(
             name=name,
             task=task,
-            node_ptr=whole.node_ptr,
-            edge_ptr=whole.in_ptr[whole.node_ptr],
+            node_ptr=whole.node_ptr.cpu(),
+            edge_ptr=whole.in_ptr[whole.node_ptr].cpu(),
             source=(whole.source - first[whole.destination]).int(),
             in_degree=whole.in_degree.int(),
             targets=targets,

@@ -165,7 +165,7 @@ class GraphBatch:
         has = (0 if labels is None else labels.shape[1], 0 if values is None else values.shape[1])
         asked = (len(columns.labels), columns.values)
         if any(h < a for h, a in zip(has, asked, strict=True)):
-            return f"{asked[0]} categorical and {asked[1]} continuous {kind} columns, and the graphs carry {has[0]} and {has[1]}"
+            return f"{asked[0]} categorical and {asked[1]} continuous {kind} columns; these carry {has[0]} and {has[1]}"
         return None
 
     def to(self, device: torch.device | str) -> "GraphBatch":

@@ -27,22 +27,22 @@ class Bucket:
 class Layout:
     """Rows copied to slots. Some slots stay empty (they repeat a row, and who reads them masks them)."""
 
-    row_of_slot: Int[Tensor, "slots"] | None
-    """None where rows and slots are the same, in the same order."""
-    slot_of_row: Int[Tensor, "rows"] | None
+    row_of_slot: Int[Tensor, "slots"]
+    slot_of_row: Int[Tensor, "rows"]
+    is_identity: bool
+    """Rows and slots are the same, in the same order."""
 
     def spread(self, rows: Float[Tensor, "rows ..."]) -> Float[Tensor, "slots ..."]:
         """Each row in its slot. Only gradients of filled slots flow back."""
-        return rows if self.row_of_slot is None else _Spread.apply(rows, self)  # type: ignore[return-value]
+        return rows if self.is_identity else _Spread.apply(rows, self)  # type: ignore[return-value]
 
     def collect(self, slots: Float[Tensor, "slots ..."]) -> Float[Tensor, "rows ..."]:
         """Each slot's content back in its row; empty slots get a gradient of zero."""
-        return slots if self.slot_of_row is None else _Collect.apply(slots, self)  # type: ignore[return-value]
+        return slots if self.is_identity else _Collect.apply(slots, self)  # type: ignore[return-value]
 
     def to(self, device: torch.device) -> "Layout":
-        if self.row_of_slot is None or self.slot_of_row is None:
-            return self
-        return Layout(self.row_of_slot.to(device, non_blocking=True), self.slot_of_row.to(device, non_blocking=True))
+        row_of_slot, slot_of_row = (t.to(device, non_blocking=True) for t in (self.row_of_slot, self.slot_of_row))
+        return replace(self, row_of_slot=row_of_slot, slot_of_row=slot_of_row)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +111,9 @@ def _layout(sizes: Tensor, width: Tensor, order: Tensor) -> Layout:
 
 def _filled(row_of_slot: Tensor, rows: int) -> Layout:
     """The layout with these rows; of the slots that repeat a row, the first is the one that holds it."""
-    if len(row_of_slot) == rows and torch.equal(row_of_slot, torch.arange(rows)):
-        return Layout(None, None)
-    slot_of_row = torch.empty(rows, dtype=torch.long)
-    slot_of_row[row_of_slot.flip(0)] = torch.arange(len(row_of_slot) - 1, -1, -1)
-    return Layout(row_of_slot, slot_of_row)
+    slots = len(row_of_slot)
+    slot_of_row = torch.full((rows,), slots).scatter_reduce(0, row_of_slot, torch.arange(slots), "amin")
+    return Layout(row_of_slot, slot_of_row, slots == rows and torch.equal(row_of_slot, torch.arange(rows)))
 
 
 class _Spread(torch.autograd.Function):

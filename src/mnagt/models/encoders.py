@@ -8,6 +8,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
+from mnagt.models.norms import BatchNorm
 
 
 class Categorical(nn.Module):
@@ -31,11 +32,11 @@ class Continuous(nn.Module):
 
     def __init__(self, columns: int, dim: int) -> None:
         super().__init__()
-        self.standardise = nn.BatchNorm1d(columns, affine=False)
+        self.standardise = BatchNorm(columns, affine=False)
         self.project = nn.Linear(columns, dim)
 
     def forward(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows dim"]:
-        return self.project(self.standardise(values) if len(values) > 1 or not self.training else values)
+        return self.project(self.standardise(values.to(self.project.weight.dtype)))
 
 
 class Degree(nn.Module):
@@ -106,17 +107,17 @@ class NodeEncoder(nn.Module):
             assert self.degree is not None
             x = self.degree(graph)
         if self.random_walk is not None:
-            encoding = graph.encodings.get("random_walk")
+            encoding = graph.encodings.get("random-walk")
             x = x + self.random_walk(random_walk(graph, self.steps) if encoding is None else encoding)
         if self.laplacian is not None:
             encoding = graph.encodings.get("laplacian")
             encoding = laplacian(graph, self.vectors) if encoding is None else encoding
             if self.training:
                 encoding = flip_signs(encoding, graph, torch.default_generator)
-            x = x + self.laplacian(encoding)
+            x = x + self.laplacian(encoding.to(x.dtype))
         return x
 
     @property
     def encodings(self) -> dict[str, int]:
         """What can be worked out once for a whole data set: name and size of each encoding used."""
-        return {name: size for name, size in (("random_walk", self.steps), ("laplacian", self.vectors)) if size}
+        return {name: size for name, size in (("random-walk", self.steps), ("laplacian", self.vectors)) if size}

@@ -30,7 +30,7 @@ from mnagt.training.optim import adamw, learning_rate
 from mnagt.training.progress import Reporter
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818
     """Training was asked to stop, and did, with all that it had done on disk."""
 
 
@@ -112,7 +112,7 @@ class Trainer:
         loss = total.item() / len(self.split.train)
         if loss != loss:
             raise InputError(
-                f"the loss is not a number in epoch {at.epoch + 1}; lower lr (now {self.config.lr}) or use precision fp32"
+                f"the loss is not a number in epoch {at.epoch + 1}; lower lr (now {self.config.lr}) or train in fp32"
             )
         valid = self.task.scores(*outputs_and_targets(self.model, self.dataset, self.split.valid, self.config))
         at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0

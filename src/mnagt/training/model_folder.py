@@ -64,7 +64,7 @@ class Trained:
             for column, (there, known) in enumerate(zip(has.labels, reads.labels, strict=True)):
                 if there > known:
                     raise InputError(
-                        f"{dataset.name}: column {column} of {kind} has {there} categories and the model knows {known}; "
+                        f"{dataset.name}: column {column} of {kind} has {there} categories, the model knows {known}; "
                         f"it was trained on {self.origin.get('dataset', 'other graphs')}"
                     )
 

@@ -3,7 +3,7 @@
 import platform
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,8 +23,9 @@ from mnagt.tasks import SingleLabel
 from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.fit import Trainer, outputs_and_targets
 from mnagt.training.logs import RunLogs
-from mnagt.training.model_folder import CONFIG, Trained
+from mnagt.training.model_folder import CONFIG, Trained, load_model
 from mnagt.training.progress import Reporter
+from mnagt.version import __version__
 
 RUN, SPLIT, LAST, RESULT = "run.json", "split.json", "last.safetensors", "result.json"
 
@@ -43,6 +44,17 @@ class Result:
     device: str
 
 
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run."""
+
+    trained: Trained
+    result: Result
+    split: Split
+    history: list[dict[str, float]]
+    """One record an epoch."""
+
+
 def train(
     config: RunConfig,
     out: Path | None = None,
@@ -51,7 +63,7 @@ def train(
     reporter: Reporter | None = None,
     tensorboard: bool = False,
     resume: bool = False,
-) -> tuple[Trained, Result]:
+) -> Run:
     """Train the model that ``config`` describes and score it once on the test part.
 
     With ``out`` the run keeps its settings, split, logs, checkpoints and model there. Interrupted by Ctrl-C or
@@ -98,10 +110,10 @@ def train(
     if out is not None:
         trained.save(out)
         write_json(out / RESULT, asdict(result))
-    return trained, result
+    return Run(trained, result, split, at.history)
 
 
-def resume(out: Path, *, reporter: Reporter | None = None, tensorboard: bool = False) -> tuple[Trained, Result]:
+def resume(out: Path, *, reporter: Reporter | None = None, tensorboard: bool = False) -> Run:
     """Go on with the run in ``out``."""
     if not (out / RUN).exists():
         raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
@@ -207,3 +219,51 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def evaluate(
+    folder: Path, *, dataset: str | None = None, part: str = "test", device: str = "auto"
+) -> dict[str, float | int]:
+    """Scores of the model in ``folder``, on a part of the graphs it was trained from or on all of another data set."""
+    trained = load_model(folder)
+    graphs = load_dataset(dataset or read_json(folder / RUN)["config"]["dataset"])
+    if dataset is not None or part == "all":
+        indices = torch.arange(len(graphs))
+    else:
+        indices = getattr(Split.from_dict(read_json(folder / SPLIT)), part)
+    if type(graphs.task) is not type(trained.task) or graphs.task.outputs != trained.task.outputs:
+        raise InputError(f"{graphs.name} asks for {graphs.task}, and the model answers {trained.task}")
+    output = trained.outputs(graphs, indices, pick_device(device))
+    return {"graphs": len(indices), **trained.task.scores(output, graphs.targets[indices])}
+
+
+def predict(
+    folder: Path, dataset: str, *, graphs: Sequence[int] | None = None, device: str = "auto"
+) -> dict[str, list]:
+    """Answers of the model in ``folder`` as columns of a table: the graph's number, then what the task says of it."""
+    trained, source = load_model(folder), load_dataset(dataset)
+    indices = torch.arange(len(source)) if graphs is None else torch.tensor(list(graphs), dtype=torch.long)
+    if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < len(source)):
+        raise InputError(f"{source.name} has graphs 0 to {len(source) - 1}; asked for {indices.tolist()}")
+    return {"graph": indices.tolist(), **trained.predict(source, indices, pick_device(device))}
+
+
+def environment() -> dict[str, str]:
+    """What this installation has and uses."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from mnagt.attention.attend import active_backend
+    from mnagt.data import data_root
+    from mnagt.data.cache import cache_root
+
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return "not installed"
+
+    device = pick_device("auto")
+    facts = {"mnagt": __version__, "python": platform.python_version(), "torch": torch.__version__}
+    facts |= {"device": f"{device.type} ({device_name(device)})", "attention backend": active_backend(device)}
+    facts |= {"data root": str(data_root()), "cache": str(cache_root())}
+    return facts | {name: installed(name) for name in ("torch_geometric", "rdkit", "tensorboard", "triton")}

@@ -1,0 +1,76 @@
+"""Learning on whole graphs with multi-neighbourhood attention.
+
+Names below are imported at first use, so that ``import mnagt`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mnagt.version import __version__
+
+if TYPE_CHECKING:
+    from mnagt.data import DATASETS, load_dataset
+    from mnagt.data.packed import PackedDataset
+    from mnagt.data.splits import Split, random_split, stratified_folds
+    from mnagt.errors import InputError
+    from mnagt.graphs.batch import GraphBatch
+    from mnagt.graphs.convert import from_networkx, from_pyg, to_networkx, to_pyg
+    from mnagt.models import MODELS, build_model
+    from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
+    from mnagt.training.fit import Trainer
+    from mnagt.training.model_folder import Trained, load_model
+    from mnagt.training.run import evaluate, predict, read_recipe, resume, train
+
+_HOMES = {
+    "mnagt.data": ("DATASETS", "load_dataset"),
+    "mnagt.data.packed": ("PackedDataset",),
+    "mnagt.data.splits": ("Split", "random_split", "stratified_folds"),
+    "mnagt.errors": ("InputError",),
+    "mnagt.graphs.batch": ("GraphBatch",),
+    "mnagt.graphs.convert": ("from_networkx", "from_pyg", "to_networkx", "to_pyg"),
+    "mnagt.models": ("MODELS", "build_model"),
+    "mnagt.training.config": ("RunConfig", "SplitConfig", "TrainConfig"),
+    "mnagt.training.fit": ("Trainer",),
+    "mnagt.training.model_folder": ("Trained", "load_model"),
+    "mnagt.training.run": ("evaluate", "predict", "read_recipe", "resume", "train"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "DATASETS",
+    "MODELS",
+    "GraphBatch",
+    "InputError",
+    "PackedDataset",
+    "RunConfig",
+    "Split",
+    "SplitConfig",
+    "TrainConfig",
+    "Trained",
+    "Trainer",
+    "__version__",
+    "build_model",
+    "evaluate",
+    "from_networkx",
+    "from_pyg",
+    "load_dataset",
+    "load_model",
+    "predict",
+    "random_split",
+    "read_recipe",
+    "resume",
+    "stratified_folds",
+    "to_networkx",
+    "to_pyg",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'mnagt' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,50 @@
+"""The command line: each command parses into settings, calls one library function, and prints what came back."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from mnagt.cli.commands import COMMANDS
+from mnagt.errors import InputError
+from mnagt.version import __version__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 is success, 2 bad input, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    try:
+        args = _parser(words).parse_args(words)
+        return args.run(args) or 0
+    except InputError as error:
+        print(f"mnagt: error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"mnagt: error: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("mnagt: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser; only the command at hand lists its options, since some need a look at the models."""
+    parser = argparse.ArgumentParser(
+        prog="mnagt",
+        description="Learn on whole graphs with multi-neighbourhood attention.",
+        epilog="`mnagt COMMAND --help` explains a command. Try: mnagt quickstart",
+    )
+    parser.add_argument("--version", action="version", version=f"mnagt {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.summary, description=command.description)
+        sub.set_defaults(run=command.run)
+        if name in words:
+            command.add_options(sub, words)
+    return parser

@@ -1,0 +1,50 @@
+"""Options of the command line, made from the fields of settings."""
+
+import argparse
+import dataclasses
+import types
+import typing
+from typing import Any
+
+from mnagt.settings import described, from_word
+
+
+def add_options(
+    parser: argparse.ArgumentParser, cls: type, title: str, *, prefix: str = "", leave_out: tuple[str, ...] = ()
+) -> None:
+    """An option for each field of ``cls``, explained by the string under it. Unset ones are None."""
+    group = parser.add_argument_group(title)
+    hints, told = typing.get_type_hints(cls), described(cls)
+    for field in dataclasses.fields(cls):
+        if field.name not in leave_out:
+            text = told.get(field.name, "")
+            group.add_argument(
+                option(prefix + field.name),
+                dest=prefix + field.name,
+                metavar=_metavar(hints[field.name]),
+                help=f"{text} [{field.default}]".replace("%", "%%"),
+            )
+
+
+def given(args: argparse.Namespace, cls: type, *, prefix: str = "") -> dict[str, Any]:
+    """The fields of ``cls`` that were set on the command line."""
+    hints = typing.get_type_hints(cls)
+    values = {}
+    for field in dataclasses.fields(cls):
+        word = getattr(args, prefix + field.name, None)
+        if word is not None:
+            values[field.name] = from_word(hints[field.name], word, option(prefix + field.name))
+    return values
+
+
+def option(name: str) -> str:
+    """The option that sets field ``name``."""
+    return "--" + name.replace("_", "-")
+
+
+def _metavar(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return "|".join(typing.get_args(hint))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return _metavar(typing.get_args(hint)[0])
+    return {int: "N", float: "X", str: "NAME", bool: "true|false"}.get(hint, "VALUE")

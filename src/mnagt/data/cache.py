@@ -1,0 +1,123 @@
+"""Data sets that were read once are kept as one safetensors file each, found again by the content they came from."""
+
+import hashlib
+import json
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.errors import InputError
+from mnagt.files import written_atomically
+from mnagt.tasks import task_from_dict, task_to_dict
+
+VERSION = 1
+"""Changes with the layout of the file."""
+
+_HEADER = "mnagt"
+_ENCODING = "encodings/"
+_PIECE = 1 << 22
+
+_log = logging.getLogger(__name__)
+
+
+def cache_root() -> Path:
+    """Where read data sets are kept: ``MNAGT_CACHE``, or else ``~/.cache/mnagt``."""
+    return Path(os.environ.get("MNAGT_CACHE") or "~/.cache/mnagt").expanduser()
+
+
+def cached(*parts: str | Path, build: Callable[[], PackedDataset]) -> PackedDataset:
+    """What ``build`` returns, kept under the content of ``parts``, which are texts and files.
+
+    Without a cache folder that can be written, the data set is built anew each time.
+    """
+    path = cache_root() / "packed" / f"{_digest(parts)}.safetensors"
+    if os.path.exists(path):  # unlike Path.exists, False for a folder that may not be entered
+        try:
+            return load_packed(path)
+        except InputError as error:
+            _log.warning("%s; reading the source again", error)
+    dataset = build()
+    try:
+        save_packed(dataset, path)
+    except InputError as error:
+        _log.warning("%s: going on without a cache (%s); MNAGT_CACHE names its folder", dataset.name, error)
+    return dataset
+
+
+def save_packed(dataset: PackedDataset, path: Path) -> None:
+    """The data set as one file; it is there whole or not at all."""
+    tensors = {f.name: value for f in fields(dataset) if isinstance(value := getattr(dataset, f.name), Tensor)}
+    tensors |= {_ENCODING + name: encoding for name, encoding in dataset.encodings.items()}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    header = {
+        "version": VERSION,
+        "name": dataset.name,
+        "task": task_to_dict(dataset.task),
+        "is_symmetric": dataset.is_symmetric,
+        "label_counts": {name: list(counts) for name, counts in dataset.label_counts.items()},
+        "vocabularies": {name: list(words) for name, words in dataset.vocabularies.items()},
+        "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
+    }
+    try:
+        with written_atomically(path) as scratch:
+            save_file(tensors, scratch, {_HEADER: json.dumps(header)})
+    except SafetensorError as error:
+        raise InputError(f"cannot write {path}: {error}") from error
+
+
+def load_packed(path: Path) -> PackedDataset:
+    """The data set that ``save_packed`` wrote; its tensors are mapped from the file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads(file.metadata()[_HEADER])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if header["version"] != VERSION:
+            raise InputError(f"{path}: written by another version of mnagt")
+        for name, tensor in tensors.items():
+            if _checksum(tensor) != header["checksums"][name]:
+                raise InputError(f"{path}: {name} is damaged")
+        return PackedDataset(
+            name=header["name"],
+            task=task_from_dict(header["task"]),
+            is_symmetric=header["is_symmetric"],
+            label_counts={name: tuple(counts) for name, counts in header["label_counts"].items()},
+            vocabularies={name: tuple(words) for name, words in header["vocabularies"].items()},
+            encodings={n.removeprefix(_ENCODING): t for n, t in tensors.items() if n.startswith(_ENCODING)},
+            **{name: tensor for name, tensor in tensors.items() if not name.startswith(_ENCODING)},
+        )
+    except InputError:
+        raise
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: not a packed data set, or damaged ({reason})") from error
+
+
+def _digest(parts: tuple[str | Path, ...]) -> str:
+    digest = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        content = hashlib.blake2b(part.encode() if isinstance(part, str) else b"")
+        for piece in _pieces(part) if isinstance(part, Path) else ():
+            content.update(piece)
+        digest.update(content.digest())
+    return digest.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _checksum(tensor: Tensor) -> int:
+    return zlib.crc32(tensor.numpy().data.cast("B")) if tensor.numel() else 0

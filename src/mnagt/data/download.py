@@ -1,0 +1,86 @@
+"""Fetches data sets from the public site of the TU collection."""
+
+import http.client
+import logging
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+
+from mnagt.errors import InputError
+from mnagt.files import written_atomically
+
+TU_SITE = "https://www.chrsmrrs.com/graphkerneldatasets"
+LARGEST_DOWNLOAD = 4 << 30
+TIMEOUT = 30
+"""Seconds without a byte after which the site counts as out of reach."""
+
+_PIECE = 1 << 20
+_SECONDS_BETWEEN_REPORTS = 5
+
+_log = logging.getLogger(__name__)
+
+
+def download_tu(name: str, root: Path, site: str = TU_SITE, largest: int = LARGEST_DOWNLOAD) -> Path:
+    """Fetch ``NAME.zip`` into ``root``; the file is there whole or not at all."""
+    url = f"{site.rstrip('/')}/{urllib.parse.quote(name)}.zip"
+    path = root / f"{name}.zip"
+    by_hand = f"fetch it elsewhere and put it at {path}"
+    with written_atomically(path) as scratch:
+        _log.info("fetching %s", url)
+        with scratch.open("wb") as file:
+            for piece in _received(url, largest, by_hand):
+                file.write(piece)
+        _check_zip(scratch, name, url, by_hand)
+    _log.info("%s is in %s", name, path)
+    return path
+
+
+def _received(url: str, largest: int, by_hand: str) -> Iterator[bytes]:
+    """What the site sends, piece by piece, to its promised end."""
+    with ExitStack() as opened:
+        with _reaching(url, by_hand):
+            response = opened.enter_context(urllib.request.urlopen(url, timeout=TIMEOUT))
+            length = response.headers.get("Content-Length")
+            promised = int(length) if length else None
+        got, reported = 0, time.monotonic()
+        while True:
+            with _reaching(url, by_hand):
+                piece = response.read(_PIECE)
+            if not piece:
+                break
+            got += len(piece)
+            if got > largest:
+                raise InputError(f"{url}: over {largest:,} bytes, more than a data set has; {by_hand}")
+            yield piece
+            if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
+                reported = time.monotonic()
+                _log.info("%s: %.1f of %s MB", url, got / 1e6, f"{promised / 1e6:.1f}" if promised else "?")
+    if promised is not None and got != promised:
+        raise InputError(f"{url}: the connection ended after {got:,} of {promised:,} bytes; try again, or {by_hand}")
+
+
+@contextmanager
+def _reaching(url: str, by_hand: str) -> Iterator[None]:
+    """Whatever the network raises, told as an ``InputError``."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        reason = " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
+        raise InputError(f"cannot fetch {url} ({reason}); {by_hand}") from error
+
+
+def _check_zip(scratch: Path, name: str, url: str, by_hand: str) -> None:
+    try:
+        with zipfile.ZipFile(scratch) as archive:
+            names = {PurePosixPath(member).name for member in archive.namelist()}
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise InputError(f"{url}: what came is not a zip ({error}); {by_hand}") from error
+    if f"{name}_A.txt" not in names:
+        raise InputError(f"{url}: no {name}_A.txt in the zip that came; {by_hand}")

@@ -1,0 +1,73 @@
+"""Stratified cross-validation: every graph is tested once, by a model that never saw it."""
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import mean, stdev
+
+import torch
+
+from mnagt.data import load_dataset
+from mnagt.training.config import RunConfig
+from mnagt.training.run import Result, train
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One part of the graphs, judged by a model trained on the others."""
+
+    accuracy: float
+    """Share of its graphs whose class was predicted, by the weights that validation chose."""
+    epoch: int
+    """The epoch that validation chose."""
+    history: list[dict[str, float]]
+    """One record an epoch: loss, valid_accuracy, ..."""
+    predicted: list[int]
+    """Class of each graph of the fold."""
+    actual: list[int]
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """A model, over all folds."""
+
+    model: str
+    parameters: int
+    folds: tuple[Fold, ...]
+    seconds: float
+    """Training time of all folds together."""
+
+    @property
+    def mean(self) -> float:
+        return mean(fold.accuracy for fold in self.folds)
+
+    @property
+    def deviation(self) -> float:
+        return stdev(fold.accuracy for fold in self.folds)
+
+
+def cross_validate(
+    config: RunConfig, *, jobs: int = 1, told: Callable[[int, Fold], None] = lambda number, fold: None
+) -> CrossValidation:
+    """Train and test ``config`` on each of its folds, ``jobs`` at a time in processes of one thread each."""
+    configs = [replace(config, split=replace(config.split, fold=i)) for i in range(config.split.folds)]
+    with ProcessPoolExecutor(
+        jobs, multiprocessing.get_context("spawn"), initializer=partial(torch.set_num_threads, 1)
+    ) as pool:
+        done = []
+        for number, (fold, result) in enumerate(pool.map(_fold, configs)):
+            done.append((fold, result))
+            told(number, fold)
+    folds, results = zip(*done, strict=True)
+    return CrossValidation(config.model, results[0].parameters, folds, sum(result.seconds for result in results))
+
+
+def _fold(config: RunConfig) -> tuple[Fold, Result]:
+    dataset = load_dataset(config.dataset)
+    run = train(config, dataset=dataset)
+    predicted = run.trained.outputs(dataset, run.split.test).argmax(dim=1).tolist()
+    actual = dataset.targets[run.split.test].tolist()
+    fold = Fold(run.result.test["accuracy"], run.result.epoch, run.history, predicted, actual)
+    return fold, run.result

@@ -1,0 +1,253 @@
+"""Batches to and from the graphs of PyTorch Geometric and networkx."""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.sparse import pointer_of_counts
+
+if TYPE_CHECKING:
+    import networkx
+    import torch_geometric.data
+
+_PYG_COLUMNS = {"x": "nodes", "node_labels": "nodes", "edge_attr": "edges", "edge_labels": "edges", "y": "graphs"}
+"""What is read off PyTorch Geometric's graphs, and what has a row of it."""
+
+
+def from_pyg(
+    data: "torch_geometric.data.Data | torch_geometric.data.Batch | Sequence[torch_geometric.data.Data]",
+) -> GraphBatch:
+    """One graph, a batch or several graphs as a batch.
+
+    Integer ``x`` and ``edge_attr`` become labels, floating ones values; ``y``, one row a graph, becomes the targets.
+    Where both kinds are there, ``node_labels`` and ``edge_labels`` hold the integers, as ``to_pyg`` writes them.
+    """
+    from torch_geometric.data import Batch, Data
+
+    if isinstance(data, Batch):
+        whole: Any = data
+        sizes = torch.bincount(whole.batch) if whole.ptr is None else whole.ptr.diff()
+        edge_index = _no_edges() if whole.edge_index is None else whole.edge_index
+        columns = {name: getattr(whole, name, None) for name in _PYG_COLUMNS}
+    else:
+        graphs: list[Any] = [data] if isinstance(data, Data) else list(data)
+        sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.long)
+        edges = [
+            graph.edge_index + first
+            for graph, first in zip(graphs, pointer_of_counts(sizes)[:-1].tolist(), strict=True)
+            if graph.edge_index is not None
+        ]
+        edge_index = torch.cat(edges, dim=1) if edges else _no_edges()
+        columns = {name: _end_to_end(graphs, name) for name in _PYG_COLUMNS}
+    rows = {"nodes": int(sizes.sum()), "edges": edge_index.shape[1], "graphs": len(sizes)}
+    for name, owners in _PYG_COLUMNS.items():
+        column = columns[name]
+        if column is not None and len(column) != rows[owners]:
+            raise InputError(f"{name} has {len(column)} rows for {rows[owners]} {owners}; each needs one")
+    node_labels, node_values = _labels_and_values("x", columns["x"], columns["node_labels"])
+    edge_labels, edge_values = _labels_and_values("edge_attr", columns["edge_attr"], columns["edge_labels"])
+    return GraphBatch.from_edges(
+        edge_index,
+        sizes,
+        node_labels=node_labels,
+        node_values=node_values,
+        edge_labels=edge_labels,
+        edge_values=edge_values,
+        targets=columns["y"],
+    )
+
+
+def to_pyg(batch: GraphBatch) -> "torch_geometric.data.Batch":
+    """The inverse of ``from_pyg``. Encodings are left behind."""
+    from torch_geometric.data import Batch, Data
+
+    of_nodes = _joined("x", "node_labels", batch.node_labels, batch.node_values)
+    of_edges = _joined("edge_attr", "edge_labels", batch.edge_labels, batch.edge_values)
+    of_graphs = {} if batch.targets is None else {"y": batch.targets}
+    if batch.num_graphs == 0:
+        pointers = {"batch": batch.graph_of_node, "ptr": batch.node_ptr}
+        return Batch(edge_index=batch.edge_index, num_nodes=0, **of_nodes, **of_edges, **of_graphs, **pointers)
+    nodes, edges = batch.sizes.tolist(), batch.in_ptr[batch.node_ptr].diff().tolist()
+    first = batch.node_ptr[:-1][batch.graph_of_node[batch.destination]]
+    columns = {
+        **{name: column.split(nodes) for name, column in of_nodes.items()},
+        **{name: column.split(edges) for name, column in of_edges.items()},
+        **{name: column.split(1) for name, column in of_graphs.items()},
+        "edge_index": (batch.edge_index - first).split(edges, dim=1),
+    }
+    return Batch.from_data_list(
+        [Data(num_nodes=n, **{name: parts[g] for name, parts in columns.items()}) for g, n in enumerate(nodes)]
+    )
+
+
+def from_networkx(
+    graphs: "networkx.Graph | Iterable[networkx.Graph]",
+    *,
+    node_labels: Sequence[str] = (),
+    node_values: Sequence[str] = (),
+    edge_labels: Sequence[str] = (),
+    edge_values: Sequence[str] = (),
+    target: str | None = None,
+) -> GraphBatch:
+    """Graphs as a batch; the names are those of the attributes to read, ``target`` that of an attribute of the graph.
+
+    Nodes keep the order in which their graph holds them. An undirected edge gives both directions, a directed one one.
+    """
+    import networkx
+
+    sizes, pairs, targets, nodes = [], [], [], 0
+    columns: dict[str, list[list]] = {"node_labels": [], "node_values": [], "edge_labels": [], "edge_values": []}
+    for g, graph in enumerate([graphs] if isinstance(graphs, networkx.Graph) else graphs):
+        place = {node: v for v, node in enumerate(graph, start=nodes)}
+        nodes += len(place)
+        sizes.append(len(place))
+        for node, attributes in graph.nodes(data=True):
+            where = f"graph {g}, node {node!r}"
+            columns["node_labels"].append(_integers(where, attributes, node_labels))
+            columns["node_values"].append(_numbers(where, attributes, node_values))
+        for u, v, attributes in graph.edges(data=True):
+            where = f"graph {g}, edge {(u, v)!r}"
+            labels, values = _integers(where, attributes, edge_labels), _numbers(where, attributes, edge_values)
+            both_ways = [(place[u], place[v]), (place[v], place[u])]
+            for pair in both_ways[: 1 if graph.is_directed() or u == v else 2]:
+                pairs.append(pair)
+                columns["edge_labels"].append(labels)
+                columns["edge_values"].append(values)
+        if target is not None:
+            targets.append(_attribute(f"graph {g}", graph.graph, target))
+
+    def column(name: str, names: Sequence[str], dtype: torch.dtype) -> Tensor | None:
+        return torch.tensor(columns[name], dtype=dtype).view(-1, len(names)) if names else None
+
+    return GraphBatch.from_edges(
+        torch.tensor(pairs, dtype=torch.long).view(-1, 2).T,
+        sizes,
+        node_labels=column("node_labels", node_labels, torch.long),
+        node_values=column("node_values", node_values, torch.float),
+        edge_labels=column("edge_labels", edge_labels, torch.long),
+        edge_values=column("edge_values", edge_values, torch.float),
+        targets=None if target is None else _stacked(target, targets),
+    )
+
+
+def to_networkx(
+    batch: GraphBatch,
+    *,
+    node_labels: Sequence[str] | None = None,
+    node_values: Sequence[str] | None = None,
+    edge_labels: Sequence[str] | None = None,
+    edge_values: Sequence[str] | None = None,
+    target: str = "target",
+) -> "list[networkx.Graph]":
+    """Each graph with its columns as attributes of the given names (else ``node_labels/0``, ``node_labels/1``, ...).
+
+    Undirected where every edge runs both ways with the same attributes, directed otherwise. Nodes are 0, 1, ...;
+    a repeated edge is kept once, encodings are left behind.
+    """
+    import networkx
+
+    of_nodes = _named(batch, "node_labels", node_labels) | _named(batch, "node_values", node_values)
+    of_edges = _named(batch, "edge_labels", edge_labels) | _named(batch, "edge_values", edge_values)
+    graph_type = networkx.Graph if _runs_both_ways(batch) else networkx.DiGraph
+    graphs = [graph_type() for _ in range(batch.num_graphs)]
+    first, place = batch.node_ptr.tolist(), batch.graph_of_node.tolist()
+    for v, g in enumerate(place):
+        graphs[g].add_node(v - first[g], **{name: column[v] for name, column in of_nodes.items()})
+    for e, (u, v) in enumerate(batch.edge_index.T.tolist()):
+        g = place[u]
+        graphs[g].add_edge(u - first[g], v - first[g], **{name: column[e] for name, column in of_edges.items()})
+    if batch.targets is not None:
+        for graph, answer in zip(graphs, batch.targets.tolist(), strict=True):
+            graph.graph[target] = answer
+    return graphs
+
+
+def _no_edges() -> Int[Tensor, "2 0"]:
+    return torch.zeros(2, 0, dtype=torch.long)
+
+
+def _end_to_end(graphs: Sequence[Any], name: str) -> Tensor | None:
+    """Column ``name`` of all graphs; None where none has it."""
+    parts = [getattr(graph, name, None) for graph in graphs]
+    missing = [g for g, part in enumerate(parts) if part is None]
+    if len(missing) == len(parts):
+        return None
+    if missing:
+        raise InputError(f"graph {missing[0]} has no {name}, and others do; give it to all of them or to none")
+    return torch.cat([part if part.dim() else part[None] for part in map(torch.as_tensor, parts)])
+
+
+def _labels_and_values(name: str, column: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    if column is None:
+        return labels, None
+    if column.dim() > 2:
+        raise InputError(f"{name} has shape {tuple(column.shape)}; it needs one row each, with one or more columns")
+    column = column[:, None] if column.dim() == 1 else column
+    if column.is_floating_point():
+        return labels, column.float()
+    if labels is not None:
+        raise InputError(f"{name} holds integers and so do the labels beside it; put all of them into {name}")
+    return column.long(), None
+
+
+def _joined(name: str, beside: str, labels: Tensor | None, values: Tensor | None) -> dict[str, Tensor]:
+    """Values under ``name`` and labels ``beside`` it; whichever is there alone under ``name``."""
+    if labels is None:
+        return {} if values is None else {name: values}
+    return {name: labels} if values is None else {name: values, beside: labels}
+
+
+def _stacked(target: str, answers: list[Any]) -> Tensor:
+    try:
+        return torch.tensor(answers)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"attribute {target!r} of the graphs must be numbers, or lists of one length: {error}"
+        ) from None
+
+
+def _attribute(where: str, attributes: Mapping[str, Any], name: str) -> Any:
+    if name not in attributes:
+        there = ", ".join(sorted(map(repr, attributes))) or "none"
+        raise InputError(f"{where}: no attribute {name!r}; there are: {there}")
+    return attributes[name]
+
+
+def _integers(where: str, attributes: Mapping[str, Any], names: Sequence[str]) -> list[int]:
+    return [_read(where, attributes, name, operator.index, "an integer; number the categories first") for name in names]
+
+
+def _numbers(where: str, attributes: Mapping[str, Any], names: Sequence[str]) -> list[float]:
+    return [_read(where, attributes, name, float, "a number") for name in names]
+
+
+def _read(where: str, attributes: Mapping[str, Any], name: str, read: Callable[[Any], Any], what: str) -> Any:
+    value = _attribute(where, attributes, name)
+    try:
+        return read(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: attribute {name!r} is {value!r}, not {what}") from None
+
+
+def _named(batch: GraphBatch, field: str, names: Sequence[str] | None) -> dict[str, list]:
+    """The columns of ``field`` as lists, by name."""
+    columns: Tensor | None = getattr(batch, field)
+    count = 0 if columns is None else columns.shape[1]
+    if names is None:
+        names = [f"{field}/{i}" for i in range(count)]
+    if len(names) != count:
+        raise InputError(f"{field} has {count} columns, and {len(names)} names are given for them: {', '.join(names)}")
+    return {} if columns is None else dict(zip(names, columns.T.tolist(), strict=True))
+
+
+def _runs_both_ways(batch: GraphBatch) -> bool:
+    """Every edge has a twin the other way with the same columns."""
+    back = (batch.source * batch.num_nodes + batch.destination).argsort(stable=True)
+    columns = [column for column in (batch.edge_labels, batch.edge_values) if column is not None]
+    return batch.is_symmetric and all(torch.equal(column, column[back]) for column in columns)

@@ -1,0 +1,187 @@
+r"""Where a node stands in its graph, as numbers: pure functions of a batch's edges.
+
+:math:`A_{ij}` counts the edges from j to i, as in ``GraphBatch.neighbours``, and :math:`D` is the diagonal of its row
+sums. Graphs of equal size are worked on together as dense matrices, on the device where they lie.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.buckets import Buckets
+from mnagt.graphs.sparse import ragged_arange
+
+PAIRS_AT_ONCE = 2**22
+"""Entries of the dense matrices worked on together; a larger graph is worked on alone."""
+BYTES_PER_PAIR = 72
+"""What the dense work needs at its peak for each entry (measured: up to 70)."""
+GIB_PER_GRAPH = 8
+"""A graph that needs more is refused."""
+
+
+def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
+    r"""Chance that a random walk is back where it began after 1, ..., ``steps`` steps.
+
+    .. math:: p_v = \big((P)_{vv}, (P^2)_{vv}, \dots\big), \qquad P = D^{-1} A
+
+    No self loops are added. A node without neighbours gives zeros. In a directed graph the walk runs against the edges.
+    """
+    _check_count("steps", steps)
+    encoding = torch.zeros(graph.num_nodes, steps, device=graph.device)
+    for block in _blocks(graph):
+        step = block.adjacency / block.adjacency.sum(dim=2, keepdim=True).clamp(min=1)
+        back = [step.diagonal(dim1=1, dim2=2)]
+        power = step
+        while len(back) < steps:  # from P^m come the diagonals of P^2m = P^m P^m and of P^(2m+1) = P^m P^(m+1)
+            back.append((power * power.mT).sum(dim=2))
+            if len(back) < steps:
+                power, previous = power @ step, power
+                back.append((previous * power.mT).sum(dim=2))
+        encoding[block.nodes] = torch.stack(back, dim=2)
+    return encoding
+
+
+def laplacian(graph: GraphBatch, k: int, generator: torch.Generator | None = None) -> Float[Tensor, "nodes k"]:
+    r"""Unit eigenvectors of the ``k`` smallest non-zero eigenvalues of each graph's Laplacian, smallest first.
+
+    .. math:: L = I - D^{-1/2} A D^{-1/2}
+
+    Each connected component has one eigenvalue 0, whose eigenvector tells degrees only: a disconnected graph has
+    several, and all are left out. An isolated node is a component, :math:`L_{vv} = 0`, and gives zeros. A graph with
+    fewer than ``k`` other eigenvalues is padded with zeros. Directed edges are first taken both ways,
+    :math:`\max(A, A^\top)`.
+
+    The sign of an eigenvector is arbitrary. Without a ``generator`` its entry of largest magnitude is positive; of
+    several (to a millionth), the first. With one, signs are drawn as in ``flip_signs``. Where eigenvalues repeat, the
+    order of the nodes settles which basis of their space is given. So a graph has one encoding, alone or in any batch;
+    and renaming its nodes renames it, up to sign where a positive and a negative entry tie, and up to rotation where
+    eigenvalues repeat.
+    """
+    _check_count("k", k)
+    encoding = torch.zeros(graph.num_nodes, k, device=graph.device)
+    for block in _blocks(graph):
+        adjacency = block.adjacency.maximum(block.adjacency.mT).double()
+        degree = adjacency.sum(dim=2)
+        scale = degree.clamp(min=1).rsqrt()
+        matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
+        eigenvalues, vectors = torch.linalg.eigh(matrix)
+        vectors = _settled(eigenvalues, vectors)
+        zeros = (eigenvalues < 1e-10).sum(dim=1, keepdim=True)
+        column = zeros + torch.arange(k, device=graph.device)
+        is_there = (column < block.size)[:, None, :] & (degree > 0)[:, :, None]
+        chosen = vectors.gather(2, column.clamp(max=block.size - 1)[:, None, :].expand(-1, block.size, -1))
+        chosen = chosen * is_there
+        encoding[block.nodes] = (chosen * _sign(chosen)).float()
+    return encoding if generator is None else flip_signs(encoding, graph, generator)
+
+
+def flip_signs(
+    encoding: Float[Tensor, "nodes k"], graph: GraphBatch, generator: torch.Generator
+) -> Float[Tensor, "nodes k"]:
+    """``encoding`` with each column of each graph turned over or not, by the toss of a coin."""
+    shape = (graph.num_graphs, encoding.shape[1])
+    coin = torch.randint(0, 2, shape, generator=generator, device=generator.device)
+    sign = (2 * coin - 1).to(encoding.device, encoding.dtype)
+    return encoding * sign[graph.graph_of_node]
+
+
+def shortest_paths(graph: GraphBatch, limit: int) -> Int[Tensor, "pairs"]:
+    """Fewest edges from j to i for each pair (i, j) of ``GraphBatch.pair_ptr``; ``limit + 1`` where farther or no path.
+
+    The codes 0, ..., ``limit + 1`` index a table directly (int32). In attention i is the node that attends to j.
+    """
+    _check_count("limit", limit)
+    distances = torch.empty(int(graph.pair_ptr[-1]), dtype=torch.int32, device=graph.device)
+    for block in _blocks(graph):
+        adjacency = (block.adjacency > 0).float()
+        reached = torch.eye(block.size, device=graph.device).expand_as(adjacency).contiguous()
+        found = torch.full_like(reached, limit + 1, dtype=torch.int32).masked_fill(reached > 0, 0)
+        for length in range(1, limit + 1):
+            is_new = (adjacency @ reached > 0) & (reached == 0)
+            if not bool(is_new.any()):
+                break
+            found.masked_fill_(is_new, length)
+            reached.masked_fill_(is_new, 1)
+        pair = torch.arange(block.size**2, device=graph.device)
+        distances[graph.pair_ptr[block.graphs].to(graph.device)[:, None] + pair] = found.flatten(start_dim=1)
+    return distances
+
+
+ENCODINGS: dict[str, Callable[[GraphBatch, int], Float[Tensor, "nodes _"]]] = {
+    "random-walk": random_walk,
+    "laplacian": laplacian,
+}
+"""Node encodings by name; the second argument is how many columns there are."""
+
+
+class _Block(NamedTuple):
+    """Some graphs of equal size."""
+
+    size: int
+    graphs: Int[Tensor, "graphs"]
+    """On the CPU."""
+    nodes: Int[Tensor, "graphs size"]
+    adjacency: Float[Tensor, "graphs size size"]
+
+
+def _blocks(graph: GraphBatch) -> Iterator[_Block]:
+    """All graphs of the batch that have nodes, a bounded number of pairs at a time."""
+    largest = int(graph.sizes.max()) if graph.num_graphs else 0
+    gib = BYTES_PER_PAIR * largest**2 / 2**30
+    if gib > GIB_PER_GRAPH:
+        raise InputError(
+            f"graph {int(graph.sizes.argmax())} has {largest} nodes, and dense matrices over its pairs need {gib:.1f} "
+            f"GiB, at most {GIB_PER_GRAPH} being allowed; leave it out or do without this encoding"
+        )
+    edge_ptr = graph.in_ptr[graph.node_ptr].cpu()
+    plan = Buckets.plan(graph.sizes, step=1)
+    for bucket, graphs in zip(plan.groups, plan.graphs.split([b.graphs for b in plan.groups]), strict=True):
+        for some in graphs.split(max(1, PAIRS_AT_ONCE // bucket.width**2)):
+            yield _block(graph, some, bucket.width, edge_ptr)
+
+
+def _block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> _Block:
+    counts = edge_ptr[graphs + 1] - edge_ptr[graphs]
+    edge = ragged_arange(edge_ptr[graphs], counts, int(counts.sum())).to(graph.device)
+    place = torch.repeat_interleave(torch.arange(len(graphs)), counts).to(graph.device)
+    first = graph.node_ptr[graphs.to(graph.device)]
+    i, j = graph.destination[edge] - first[place], graph.source[edge] - first[place]
+    shape = (len(graphs), size, size)
+    adjacency = torch.bincount((place * size + i) * size + j, minlength=len(graphs) * size**2).view(shape).float()
+    return _Block(size, graphs, first[:, None] + torch.arange(size, device=graph.device), adjacency)
+
+
+def _settled(
+    eigenvalues: Float[Tensor, "graphs size"], vectors: Float[Tensor, "graphs size size"]
+) -> Float[Tensor, "graphs size size"]:
+    """The basis of each repeated eigenvalue's space in which a fixed weighting of the nodes is diagonal.
+
+    ``eigh`` gives any basis; which one depends on where in memory the matrix lies, and so on the rest of the batch.
+    """
+    space = F.pad((eigenvalues.diff(dim=1) > 1e-8).long().cumsum(dim=1), (1, 0))
+    if bool((space[:, -1] == space.shape[1] - 1).all()):
+        return vectors
+    weight = (torch.arange(vectors.shape[1], device=vectors.device).double() * (5**0.5 - 1) / 2).frac()
+    weighted = vectors.mT @ (weight[:, None] * vectors)
+    in_one_space = space[:, :, None] == space[:, None, :]
+    _, turn = torch.linalg.eigh(torch.diag_embed(space.double()) + weighted * in_one_space / 2)
+    return vectors @ turn
+
+
+def _sign(vectors: Float[Tensor, "graphs size k"]) -> Float[Tensor, "graphs 1 k"]:
+    """What turns each vector so that its largest entry, or the first of several, is positive."""
+    magnitude = vectors.abs()
+    is_largest = magnitude >= (1 - 1e-6) * magnitude.amax(dim=1, keepdim=True)
+    anchor = is_largest.int().argmax(dim=1, keepdim=True)
+    return vectors.gather(1, anchor).sign()
+
+
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise InputError(f"{name} counts from 1, got {count}")

@@ -1,0 +1,27 @@
+"""What every test may ask for."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither see nor fill the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MNAGT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder with real data sets. With ``MNAGT_REQUIRE_DATA=1`` a test that needs it may not be skipped."""
+    root = os.environ.get("MNAGT_DATA")
+    if root:
+        return Path(root)
+    message = "set MNAGT_DATA to a folder with NCI1.zip, ...; `mnagt datasets` says where they come from"
+    if os.environ.get("MNAGT_REQUIRE_DATA") == "1":
+        pytest.fail(message)
+    pytest.skip(message)

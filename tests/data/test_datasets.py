@@ -1,0 +1,135 @@
+import shutil
+import zipfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+from data.tu_files import folder, zipped
+
+from mnagt.data import DATASETS, EMBEDDED, LOADERS, data_root, load_dataset, meanings
+from mnagt.data.download import download_tu
+from mnagt.errors import InputError
+from mnagt.tasks import SingleLabel
+
+SELF_LOOPS = {"COLLAB": 2837}
+"""Dropped by us, and counted as edges in the published mean."""
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data root, and a download site out of reach."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr("mnagt.data.download.download_tu", partial(download_tu, site="http://127.0.0.1:9"))
+    return tmp_path / "root"
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_entries_are_complete(name):
+    source = DATASETS[name]
+    assert source.name == name
+    assert source.kind in LOADERS
+    assert source.description
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", DATASETS)
+def test_real_data_has_the_published_statistics(name, data_root):
+    source = DATASETS[name]
+    dataset = load_dataset(data_root / f"{name}.zip")
+    assert dataset.name == name
+    assert len(dataset) == source.graphs
+    assert isinstance(dataset.task, SingleLabel)
+    assert dataset.task.outputs == source.classes
+    assert set(dataset.targets.tolist()) == set(range(source.classes))
+    edges = len(dataset.source) / 2 + SELF_LOOPS.get(name, 0)
+    assert dataset.sizes.double().mean().item() == pytest.approx(source.mean_nodes, abs=0.0051)
+    assert edges / len(dataset) == pytest.approx(source.mean_edges, abs=0.0051)
+
+
+@pytest.mark.real_data
+def test_the_embedded_copy_is_the_real_one(data_root):
+    with zipfile.ZipFile(EMBEDDED / "MUTAG.zip") as ours, zipfile.ZipFile(data_root / "MUTAG.zip") as real:
+        assert sorted(ours.namelist()) == sorted(real.namelist())
+        for member in ours.namelist():
+            assert ours.read(member) == real.read(member)
+
+
+def test_mutag_comes_with_the_package(nowhere):
+    dataset = load_dataset("MUTAG", root=nowhere)
+    source = DATASETS["MUTAG"]
+    assert (len(dataset), len(dataset.source), int(dataset.sizes.sum())) == (188, 7442, 3371)
+    assert dataset.sizes.double().mean().item() == pytest.approx(source.mean_nodes, abs=0.005)
+    assert not nowhere.exists()
+
+
+def test_mutags_categories_have_meanings(nowhere):
+    dataset = load_dataset("MUTAG", root=nowhere)
+    assert meanings(dataset, "node_labels/0") == ("C", "N", "O", "F", "I", "Cl", "Br")
+    assert meanings(dataset, "edge_labels/0") == ("aromatic", "single", "double", "triple")
+    assert meanings(dataset, "classes") == ("not mutagenic", "mutagenic")
+
+
+def test_values_without_known_meaning_stand_for_themselves(tmp_path):
+    dataset = load_dataset(folder(tmp_path / "SMALL"))
+    assert meanings(dataset, "node_labels/0") == ("2", "4", "9")
+    assert meanings(dataset, "edge_labels/7") == ()
+
+
+@pytest.mark.parametrize("place", ["NCI1.zip", "NCI1", "NCI1/raw", "NCI1/NCI1"])
+def test_a_name_is_found_in_the_root(nowhere, tmp_path, place):
+    files = folder(tmp_path / "files", name="NCI1")
+    nowhere.mkdir()
+    if place.endswith(".zip"):
+        zipped(files, nowhere / place)
+    else:
+        shutil.copytree(files, nowhere / place)
+    assert load_dataset("NCI1", root=nowhere).sizes.tolist() == [3, 2, 1, 2]
+
+
+def test_the_root_comes_before_the_embedded_copy(nowhere):
+    folder(nowhere / "MUTAG", name="MUTAG")
+    assert len(load_dataset("MUTAG", root=nowhere)) == 4
+
+
+def test_an_empty_folder_in_the_root_does_not_count(nowhere):
+    (nowhere / "NCI1" / "raw").mkdir(parents=True)
+    with pytest.raises(InputError, match="cannot fetch"):
+        load_dataset("NCI1", root=nowhere)
+
+
+def test_the_root_may_come_from_the_environment(nowhere, monkeypatch):
+    folder(nowhere / "NCI109", name="NCI109")
+    monkeypatch.setenv("MNAGT_DATA", str(nowhere))
+    assert len(load_dataset("NCI109")) == 4
+    monkeypatch.delenv("MNAGT_DATA")
+    assert data_root() == Path.home() / ".cache" / "mnagt" / "data"
+
+
+def test_a_path_is_read_whatever_its_name(tmp_path):
+    path = folder(tmp_path / "SMALL")
+    assert load_dataset(path).name == load_dataset(str(path)).name == "SMALL"
+
+
+def test_a_changed_folder_is_read_again(tmp_path):
+    assert len(load_dataset(folder(tmp_path / "SMALL"))) == 4
+    assert load_dataset(folder(tmp_path / "SMALL", {"graph_labels": "1\n2\n3\n4\n"})).task.outputs == 4
+
+
+def test_other_files_in_a_folder_do_not_count(tmp_path, monkeypatch):
+    path = folder(tmp_path / "SMALL")
+    load_dataset(path)
+    (path / "processed").mkdir()
+    (path / "processed" / "data.pt").write_text("anything")
+    monkeypatch.setattr("mnagt.data.tu.read_tu", lambda path: pytest.fail("read again"))
+    load_dataset(path)
+
+
+def test_a_name_that_is_not_known_is_answered_with_the_nearest():
+    with pytest.raises(InputError, match=r"no data set 'COLAB'; did you mean 'COLLAB'\? there are: COLLAB, MUTAG"):
+        load_dataset("COLAB")
+
+
+@pytest.mark.parametrize("path", [Path("nothing"), "some/where", "nothing.zip"])
+def test_a_path_to_nothing_is_answered_as_a_path(path):
+    with pytest.raises(InputError, match="no such file or folder"):
+        load_dataset(path)

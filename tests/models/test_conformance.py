@@ -1,0 +1,150 @@
+"""What every model must do, over every entry of the table and every part that a setting can choose."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from strategies import CATEGORIES, EDGE_LABELS, EDGE_VALUES, NODE_LABELS, NODE_VALUES, alone, order_within, random_batch, renamed
+
+from mnagt.attention.mixers import MIXERS
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Columns, Features
+from mnagt.models import MODELS, build_model
+from mnagt.models.graph_model import GraphModel
+from mnagt.models.norms import NORMS
+from mnagt.models.readouts import READOUTS
+from mnagt.training.checkpoint import load_tensors, load_weights, save_tensors
+
+OUTPUTS = 3
+FEATURES = {
+    "bare": Features(),
+    "labelled": Features(Columns((CATEGORIES,) * NODE_LABELS)),
+    "full": Features(
+        Columns((CATEGORIES,) * NODE_LABELS, NODE_VALUES), Columns((CATEGORIES,) * EDGE_LABELS, EDGE_VALUES)
+    ),
+}
+VARIANTS = [
+    *((name, {}) for name in MODELS),
+    *(("mnagt", {"readout": readout}) for readout in READOUTS),
+    *(("mnagt", {"mixer": mixer}) for mixer in MIXERS),
+    *(("mnagt", {"norm": norm}) for norm in NORMS),
+    *(("mnagt", {"conv": conv}) for conv in ("gin", "gcn")),
+    ("mnagt", {"projections": "shared"}),
+    ("mnagt", {"random_walk": 3}),
+    ("mnagt", {"max_hop": 0}),
+    ("mnagt-paper", {"adjacency": "row", "heads": 3, "head_dim": 11}),
+]
+
+
+def batch_like(features: Features, seed: int = 0) -> GraphBatch:
+    """Seven graphs: a single node, two without edges, one complete."""
+    parts = {"node_labels": bool(features.nodes.labels), "node_values": features.nodes.values > 0}
+    parts |= {"edge_labels": bool(features.edges.labels), "edge_values": features.edges.values > 0}
+    return random_batch([5, 1, 4, 2, 7, 2, 3], 0.4, seed, **parts)
+
+
+def built(name: str, settings: dict, features: Features, seed: int = 0) -> GraphModel:
+    torch.manual_seed(seed)
+    return build_model(name, settings, features, OUTPUTS)
+
+
+@pytest.fixture(params=VARIANTS, ids=lambda v: "-".join([v[0], *map(str, v[1].values())]))
+def variant(request):
+    return request.param
+
+
+@pytest.fixture(params=FEATURES)
+def features(request):
+    return FEATURES[request.param]
+
+
+def test_renaming_nodes_changes_no_answer(variant, features):
+    model, batch = built(*variant, features).double().eval(), doubled(batch_like(features))
+    torch.testing.assert_close(model(renamed(batch, order_within(batch, 1))), model(batch))
+
+
+def test_a_graph_does_not_see_its_batch(variant, features):
+    model, batch = built(*variant, features).double().eval(), doubled(batch_like(features))
+    separately = torch.cat([model(alone(batch, g)) for g in range(batch.num_graphs)])
+    torch.testing.assert_close(model(batch), separately)
+
+
+def test_gradients_reach_every_parameter(variant, features):
+    model = built(*variant, features).train()
+    (model(batch_like(features)) * torch.randn(7, OUTPUTS)).sum().backward()
+    silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    assert not silent
+
+
+def test_saved_and_loaded_it_answers_the_same(variant, features, tmp_path):
+    model, batch = built(*variant, features), batch_like(features)
+    model.train()(batch)  # running statistics are part of what is kept
+    save_tensors(tmp_path / "model.safetensors", model.state_dict())
+    twin = built(*variant, features, seed=1)
+    load_weights(twin, load_tensors(tmp_path / "model.safetensors")[0], tmp_path)
+    torch.testing.assert_close(twin.eval()(batch), model.eval()(batch), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_evaluation_leaves_nothing_to_chance(name, features):
+    model, batch = built(name, {}, features).eval(), batch_like(features)
+    torch.testing.assert_close(model(batch), model(batch), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bf16_is_near_fp32(name, features):
+    model, batch = built(name, {}, features).eval(), batch_like(features)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = model(batch).float()
+    torch.testing.assert_close(rough, model(batch), atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("sizes", [[1], [1, 1], [2]])
+def test_the_smallest_graphs_train(name, sizes):
+    model = built(name, {}, Features()).train()
+    out = model(random_batch(sizes, 0.0, seed=0))
+    out.sum().backward()
+    assert out.shape == (len(sizes), OUTPUTS)
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_without_the_columns_it_reads_are_refused(name):
+    with pytest.raises(InputError, match="the model reads 2 categorical"):
+        built(name, {}, FEATURES["full"])(batch_like(FEATURES["bare"]))
+
+
+def test_a_convolution_that_reads_edges_needs_them():
+    with pytest.raises(InputError, match="the data set has none"):
+        built("mnagt", {"conv": "gine"}, FEATURES["labelled"])
+
+
+@pytest.mark.parametrize("name", ["mnagt", "mnagt-paper"])
+def test_kernel_weights_are_told_for_every_layer(name):
+    model, batch = built(name, {"depth": 2, "max_hop": 3}, FEATURES["full"]).eval(), batch_like(FEATURES["full"])
+    weights = model.kernel_weights(batch)
+    assert [w.shape for w in weights] == [(batch.num_nodes, 4)] * 2
+    torch.testing.assert_close(weights[0].sum(dim=1), torch.ones(batch.num_nodes))
+
+
+def test_laplacian_signs_are_flipped_in_training_only():
+    model, batch = built("mnagt", {"laplacian": 3, "depth": 1}, Features()), random_batch([7, 5], 0.6, seed=0)
+    assert len({tuple(model.eval().encoder(batch).flatten().tolist()) for _ in range(9)}) == 1
+    assert len({tuple(model.train().encoder(batch).flatten().tolist()) for _ in range(9)}) > 1
+
+
+def test_encodings_worked_out_beforehand_are_used():
+    model, batch = built("mnagt", {"random_walk": 2}, Features()).eval(), random_batch([7, 5], 0.6, seed=0)
+    given = replace(batch, encodings={"random-walk": torch.ones(12, 2)})
+    assert not torch.allclose(model.encoder(given), model.encoder(batch))
+
+
+def doubled(batch: GraphBatch) -> GraphBatch:
+    """Continuous columns in float64."""
+    return replace(
+        batch,
+        node_values=None if batch.node_values is None else batch.node_values.double(),
+        edge_values=None if batch.edge_values is None else batch.edge_values.double(),
+    )

@@ -1,0 +1,60 @@
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn import metrics as sklearn
+from strategies import generator
+
+from mnagt.metrics import accuracy, average_precision, mae, rmse, roc_auc
+
+tied_scores = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=31)
+
+
+def columns(rows: list[tuple[int, bool]]) -> tuple[torch.Tensor, torch.Tensor]:
+    score, is_positive = zip(*rows, strict=True)
+    return torch.tensor(score) / 3, torch.tensor(is_positive)
+
+
+@given(tied_scores)
+def test_roc_auc_agrees_with_scikit_learn(rows):
+    score, is_positive = columns(rows)
+    assume(is_positive.any() and not is_positive.all())
+    assert roc_auc(score, is_positive) == pytest.approx(sklearn.roc_auc_score(is_positive.numpy(), score.numpy()))
+
+
+@given(tied_scores)
+def test_average_precision_agrees_with_scikit_learn(rows):
+    score, is_positive = columns(rows)
+    assume(is_positive.any())
+    expected = sklearn.average_precision_score(is_positive.numpy(), score.numpy())
+    assert average_precision(score, is_positive) == pytest.approx(expected)
+
+
+def test_scores_without_ties_agree_with_scikit_learn():
+    score = torch.randn(997, generator=generator(0))
+    is_positive = torch.rand(997, generator=generator(1)) < torch.sigmoid(score)
+    y, s = is_positive.numpy(), score.numpy()
+    assert roc_auc(score, is_positive) == pytest.approx(sklearn.roc_auc_score(y, s))
+    assert average_precision(score, is_positive) == pytest.approx(sklearn.average_precision_score(y, s))
+
+
+@pytest.mark.parametrize("is_positive", [torch.tensor([True, True]), torch.tensor([False, False])])
+def test_roc_auc_of_one_class_is_not_a_number(is_positive):
+    assert math.isnan(roc_auc(torch.tensor([0.1, 0.2]), is_positive))
+
+
+def test_average_precision_without_a_positive_is_not_a_number():
+    assert math.isnan(average_precision(torch.tensor([0.1, 0.2]), torch.tensor([False, False])))
+
+
+def test_errors_agree_with_scikit_learn():
+    predicted, target = torch.randn(2, 7, 3, generator=generator(0))
+    p, t = predicted.numpy().ravel(), target.numpy().ravel()
+    assert rmse(predicted, target) == pytest.approx(sklearn.root_mean_squared_error(t, p))
+    assert mae(predicted, target) == pytest.approx(sklearn.mean_absolute_error(t, p))
+
+
+def test_accuracy_is_the_share_of_hits():
+    assert accuracy(torch.tensor([0, 1, 2, 1]), torch.tensor([0, 1, 1, 1])) == 0.75
