@@ -5,6 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook(
+    ["mnagt.graphs", "mnagt.attention", "mnagt.models", "mnagt.tasks", "mnagt.metrics"], "shapes.checked"
+)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -178,8 +178,11 @@ def task_to_dict(task: Task) -> dict[str, Any]:
 
 def task_from_dict(content: dict[str, Any]) -> Task:
     """The task that ``task_to_dict`` wrote."""
-    kind, fields = content.get("kind", ""), {name: value for name, value in content.items() if name != "kind"}
+    kind = content.get("kind", "")
+    task = lookup(TASKS, kind, "task")
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    del fields["kind"]
     try:
-        return lookup(TASKS, kind, "task")(**fields)
+        return task(**fields)
     except TypeError as error:
         raise InputError(f"task {kind!r}: {error}; it was written by another version of mnagt") from None

@@ -42,7 +42,9 @@ def answers(graph: GraphBatch, backend: str, bias: torch.Tensor | None) -> list[
 
 @given(batches(is_directed=None), st.sampled_from([1, 2, 4, 16]), st.booleans())
 def test_bucketed_equals_reference_forward_and_backward(graph, step, has_bias):
-    bias = torch.randn(int(graph.pair_ptr[-1]), HEADS, generator=generator(2), dtype=torch.float64) if has_bias else None
+    bias = (
+        torch.randn(int(graph.pair_ptr[-1]), HEADS, generator=generator(2), dtype=torch.float64) if has_bias else None
+    )
     for fast, slow in zip(
         answers(with_step(graph, step), "bucketed", bias), answers(graph, "reference", bias), strict=True
     ):

@@ -65,7 +65,7 @@ def test_tasks_come_back_from_their_dictionaries(task):
     ("content", "message"),
     [
         ({"kind": "singel-label"}, "did you mean 'single-label'"),
-        ({"kind": "single-label", "colour": "red"}, "task 'single-label': .*colour"),
+        ({"kind": "single-label", "classes": ["a", "b"], "colour": "red"}, "task 'single-label': .*colour"),
         ({}, "no task ''"),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_name_that_is_not_known_is_answered_with_the_nearest():
         load_dataset("COLAB")
 
 
-@pytest.mark.parametrize("path", [Path("nothing"), "some/where", "nothing.zip"])
+@pytest.mark.parametrize("path", [Path("nothing"), "some/where", "nothing.zip", "~nobody-of-that-name/x"])
 def test_a_path_to_nothing_is_answered_as_a_path(path):
     with pytest.raises(InputError, match="no such file or folder"):
         load_dataset(path)

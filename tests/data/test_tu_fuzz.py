@@ -138,7 +138,7 @@ def assert_consistent(dataset: PackedDataset) -> None:
     assert torch.equal((source * nodes + destination).sort().values, key)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(broken=broken_texts(), is_zipped=st.booleans())
 def test_broken_text_is_read_consistently_or_refused(broken, is_zipped):
     with tempfile.TemporaryDirectory() as scratch:
@@ -146,7 +146,7 @@ def test_broken_text_is_read_consistently_or_refused(broken, is_zipped):
         assert_consistent_or_refused(zipped(path, Path(scratch) / "SMALL.zip") if is_zipped else path)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), compression=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA]))
 def test_a_broken_zip_is_read_consistently_or_refused(data, compression):
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 import torch
 from hypothesis import given
@@ -67,5 +69,6 @@ def test_row_normalisation_keeps_constants(graph):
 
 
 def test_an_unknown_norm_is_refused():
+    as_users_have_it = inspect.unwrap(propagate)  # without the type checker of the tests, who would object first
     with pytest.raises(InputError, match="'sym' or 'row', got 'col'"):
-        propagate(torch.zeros(2, 1), random_batch([2], 1.0, seed=0), "col")  # type: ignore[arg-type]
+        as_users_have_it(torch.zeros(2, 1), random_batch([2], 1.0, seed=0), "col")

@@ -72,8 +72,9 @@ def test_components_are_as_many_as_eigenvectors_left_out(batch):
         assert int(own.any(dim=0).sum()) == len(graph) - networkx.number_connected_components(graph)
 
 
-@given(batches(is_directed=None))
-def test_isolated_nodes_and_single_nodes_encode_as_zeros(batch):
+@pytest.mark.parametrize("is_directed", [False, True])
+def test_isolated_nodes_and_single_nodes_encode_as_zeros(is_directed):
+    batch = random_batch([1, 5, 7, 11] * 20, 0.15, seed=0, is_directed=is_directed)
     is_isolated = (batch.in_degree == 0) & (torch.bincount(batch.source, minlength=batch.num_nodes) == 0)
     for encode in ENCODINGS.values():
         assert not encode(batch, 3)[is_isolated].any()
@@ -122,6 +123,14 @@ def same_graph(batch: GraphBatch) -> torch.Tensor:
 def test_a_graph_alone_encodes_as_in_a_batch(encode, batch):
     each = [encode(alone(batch, g), 3) for g in range(batch.num_graphs)]
     torch.testing.assert_close(torch.cat(each), encode(batch, 3), **SAME)
+
+
+def test_repeated_eigenvalues_do_not_let_the_company_show():
+    stars, wheels = [networkx.star_graph(n) for n in (4, 6, 6)], [networkx.windmill_graph(n, 3) for n in (3, 4, 4)]
+    graphs = [*stars, *wheels, *(networkx.complete_graph(n) for n in (5, 7, 7)), *map(networkx.cycle_graph, (6, 9, 9))]
+    graphs += [networkx.gnp_random_graph(n, 0.15, seed=seed) for n in (5, 7, 11) for seed in range(20)]
+    each = [laplacian(from_networkx(graph), 5) for graph in graphs]
+    torch.testing.assert_close(laplacian(from_networkx(graphs), 5), torch.cat(each), **SAME)
 
 
 @given(batches(), st.integers(0, 99))

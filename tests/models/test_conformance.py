@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from strategies import CATEGORIES, EDGE_LABELS, EDGE_VALUES, NODE_LABELS, NODE_VALUES, alone, order_within, random_batch, renamed
+from strategies import (
+    CATEGORIES,
+    EDGE_LABELS,
+    EDGE_VALUES,
+    NODE_LABELS,
+    NODE_VALUES,
+    alone,
+    order_within,
+    random_batch,
+    renamed,
+)
 
 from mnagt.attention.mixers import MIXERS
 from mnagt.errors import InputError

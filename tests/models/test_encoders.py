@@ -9,7 +9,11 @@ from mnagt.models.encoders import Categorical, Continuous, NodeEncoder
 
 def test_categories_of_different_columns_never_meet():
     encoder = Categorical((2, 3), dim=7)
-    rows = {tuple(encoder.table(torch.tensor([c]) + encoder.offsets[i]).flatten().tolist()) for i in (0, 1) for c in (-1, 0, 1)}
+    rows = {
+        tuple(encoder.table(torch.tensor([c]) + encoder.offsets[i]).flatten().tolist())
+        for i in (0, 1)
+        for c in (-1, 0, 1)
+    }
     assert len(rows) == 6
 
 

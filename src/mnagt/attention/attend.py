@@ -25,7 +25,7 @@ def attend(
     value: Heads,
     graph: GraphBatch,
     *,
-    bias: PairBias | None = None,
+    bias: PairBias | Float[Tensor, "pairs 1"] | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
 ) -> Heads:

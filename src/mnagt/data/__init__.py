@@ -60,7 +60,7 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None) -> PackedDa
     """
     name = str(name_or_path)
     if name not in DATASETS:
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))
         if os.path.exists(path):
             return _read_tu(path)
         if isinstance(name_or_path, Path) or os.sep in name or path.suffix:
@@ -80,9 +80,9 @@ def _load_tu(source: Source, root: Path) -> PackedDataset:
     from mnagt.data.download import download_tu
 
     zipped, folder, embedded = root / f"{source.name}.zip", root / source.name, EMBEDDED / f"{source.name}.zip"
-    if zipped.exists():
+    if os.path.exists(zipped):
         return _read_tu(zipped)
-    if any((folder / inner / f"{source.name}_A.txt").exists() for inner in ("", "raw", source.name)):
+    if any(os.path.exists(folder / inner / f"{source.name}_A.txt") for inner in ("", "raw", source.name)):
         return _read_tu(folder)
     return _read_tu(embedded if embedded.exists() else download_tu(source.name, root))
 

@@ -25,9 +25,9 @@ class PackedDataset:
 
     name: str
     task: Task
-    node_ptr: Int[Tensor, "graphs+1"]
+    node_ptr: Int[Tensor, "graphs_and_end"]
     """Graph g owns the nodes ``node_ptr[g]:node_ptr[g + 1]``. On the CPU."""
-    edge_ptr: Int[Tensor, "graphs+1"]
+    edge_ptr: Int[Tensor, "graphs_and_end"]
     """Graph g owns the edges ``edge_ptr[g]:edge_ptr[g + 1]``. On the CPU."""
     source: Int[Tensor, "edges"]
     """Where each edge comes from, counted from its graph's first node (int32)."""

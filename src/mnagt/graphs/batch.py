@@ -24,9 +24,9 @@ class GraphBatch:
 
     sizes: Int[Tensor, "graphs"]
     """Nodes of each graph. Always on the CPU, whatever the device: who plans the work reads it without waiting."""
-    node_ptr: Int[Tensor, "graphs+1"]
+    node_ptr: Int[Tensor, "graphs_and_end"]
     """Graph g owns the nodes ``node_ptr[g]:node_ptr[g + 1]``."""
-    in_ptr: Int[Tensor, "nodes+1"]
+    in_ptr: Int[Tensor, "nodes_and_end"]
     """The edges into node v are ``in_ptr[v]:in_ptr[v + 1]``."""
     source: Int[Tensor, "edges"]
     """Where each edge comes from."""
@@ -145,7 +145,7 @@ class GraphBatch:
         return Incidence(self.graph_of_node, nodes, self.num_graphs, transposed=own)
 
     @cached_property
-    def pair_ptr(self) -> Int[Tensor, "graphs+1"]:
+    def pair_ptr(self) -> Int[Tensor, "graphs_and_end"]:
         """The pairs (i, j) of graph g are ``pair_ptr[g]:pair_ptr[g + 1]``, j running fastest. On the CPU."""
         return pointer_of_counts(self.sizes**2)
 

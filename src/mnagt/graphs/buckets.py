@@ -51,8 +51,8 @@ class Buckets:
 
     groups: tuple[Bucket, ...]
     nodes: Layout
-    graphs: Int[Tensor, "graphs"]
-    """The graphs in bucket order. On the CPU."""
+    graphs: Int[Tensor, "filled"]
+    """The graphs that have nodes, in bucket order. On the CPU."""
     sizes: Int[Tensor, "graphs"]
     """Nodes of each graph of the batch. On the CPU."""
 

@@ -21,7 +21,7 @@ class Incidence:
     def __init__(
         self,
         index: Int[Tensor, "ones"],
-        ptr: Int[Tensor, "rows+1"],
+        ptr: Int[Tensor, "rows_and_end"],
         columns: int,
         *,
         is_symmetric: bool = False,
@@ -45,12 +45,12 @@ class Incidence:
         return _Product.apply(x, self)  # type: ignore[return-value]
 
 
-def pointer(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows+1"]:
+def pointer(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows_and_end"]:
     """Where each row begins once ``row`` is sorted, and where the last one ends."""
     return pointer_of_counts(torch.bincount(row, minlength=rows))
 
 
-def pointer_of_counts(counts: Int[Tensor, "rows"]) -> Int[Tensor, "rows+1"]:
+def pointer_of_counts(counts: Int[Tensor, "rows"]) -> Int[Tensor, "rows_and_end"]:
     """Running total of ``counts``, from zero."""
     return F.pad(counts.cumsum(0), (1, 0))
 

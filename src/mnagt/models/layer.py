@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -30,6 +31,17 @@ class Smooth(nn.Module):
         return propagate(x, graph, self.norm)
 
 
+class Scale(nn.Module):
+    """Each column times a learned number, small at first: a branch that begins as a whisper (LayerScale)."""
+
+    def __init__(self, dim: int, start: float) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.full((dim,), start))
+
+    def forward(self, x: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
+        return self.factor * x
+
+
 class Layer(nn.Module):
     r"""One layer, eqs. 11 and 12; parts arrive built.
 
@@ -37,7 +49,7 @@ class Layer(nn.Module):
               X' = \mathrm{FFN}(\mathrm{norm}(Z')) + Z'
 
     MNA is the attention through all kernels, merged by the mixer. ``gnn`` holds the layers that ``GnnHop`` kernels
-    look through.
+    look through; ``scales`` act on the outputs of MNA and FFN.
     """
 
     def __init__(
@@ -49,12 +61,14 @@ class Layer(nn.Module):
         norms: tuple[nn.Module, nn.Module],
         *,
         gnn: Sequence[nn.Module] = (),
+        scales: tuple[nn.Module, nn.Module] | None = None,
         adjacency: Norm = "sym",
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.attention, self.mixer, self.residual, self.ffn = attention, mixer, residual, ffn
         self.norm_attention, self.norm_ffn = norms
+        self.scale_attention, self.scale_ffn = scales or (nn.Identity(), nn.Identity())
         self.gnn = nn.ModuleList(gnn)
         self.adjacency: Norm = adjacency
         self.dropout = nn.Dropout(dropout)
@@ -68,8 +82,8 @@ class Layer(nn.Module):
         return self.mixer.weights(self.seen(x, graph)).squeeze(2) if isinstance(self.mixer, Adaptive) else None
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        x = self.dropout(self.mixer(self.seen(x, graph))) + self.residual(x, graph)
-        return self.dropout(self.ffn(self.norm_ffn(x))) + x
+        x = self.scale_attention(self.dropout(self.mixer(self.seen(x, graph)))) + self.residual(x, graph)
+        return self.scale_ffn(self.dropout(self.ffn(self.norm_ffn(x)))) + x
 
 
 def feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:

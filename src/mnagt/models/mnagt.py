@@ -7,6 +7,7 @@ that carry columns (bonds) are read by both.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from mnagt.attention.kernels import GnnHop
 from mnagt.attention.mixers import MIXERS
@@ -15,7 +16,7 @@ from mnagt.graphs.features import Features
 from mnagt.models.convolutions import CONVOLUTIONS, Block, convolution
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import Layer, feed_forward
+from mnagt.models.layer import Layer, Scale, feed_forward
 from mnagt.models.norms import NORMS
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
@@ -44,6 +45,10 @@ class MnagtConfig:
     """Normalisation before attention and feed-forward: batch, layer or none."""
     ffn: int = 2
     """Width of the feed-forward network, in widths of a node."""
+    residual: Literal["conv", "block"] = "conv"
+    """What stands beside attention: a message-passing step, or one with BatchNorm and ReLU after it."""
+    scale: float = 1.0
+    """What attention and feed-forward are multiplied by at first; learned."""
     readout: str = "sum"
     """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
     dropout: float = 0.0
@@ -81,9 +86,10 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         return Layer(
             attention,
             mixer=lookup(MIXERS, config.mixer, "mixer")(config.dim, len(kernels)),
-            residual=convolution(config.conv, config.dim, features.edges),
+            residual=conv() if config.residual == "block" else conv().conv,
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
             norms=(norm(config.dim), norm(config.dim)),
+            scales=(Scale(config.dim, config.scale), Scale(config.dim, config.scale)),
             gnn=[conv() for _ in range(config.max_hop)],
             dropout=config.dropout,
         )

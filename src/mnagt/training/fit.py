@@ -120,16 +120,14 @@ class Trainer:
             at.best_epoch, at.best_score = at.epoch, valid[self.task.metric]
             self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         at.seconds += time.monotonic() - start
-        at.history.append(
-            {"epoch": at.epoch, "loss": loss, "lr": self.optimizer.param_groups[0]["lr"]}
-            | {f"valid_{name}": score for name, score in valid.items()}
-        )
+        rate = self._rate(at.epoch * self.steps_per_epoch - 1)
+        scores = {f"valid_{name}": score for name, score in valid.items()}
+        at.history.append({"epoch": at.epoch, "loss": loss, "lr": rate, **scores})
         self.reporter.epoch(at.history[-1], at.best_score)
 
     def _step(self, batch) -> Float[Tensor, ""]:
-        step = self.at.epoch * self.steps_per_epoch + self.at.step
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(step, self.config.epochs * self.steps_per_epoch, self.config)
+            group["lr"] = self._rate(self.at.epoch * self.steps_per_epoch + self.at.step)
         with autocast(self.device, self.config.precision):
             output = self.model(batch)
         loss = self.task.loss(output.float(), batch.targets)
@@ -139,6 +137,9 @@ class Trainer:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         return loss.detach()
+
+    def _rate(self, step: int) -> float:
+        return learning_rate(step, self.config.epochs * self.steps_per_epoch, self.config)
 
     def save(self) -> None:
         """Write the state, if there is a place for it."""

@@ -1,0 +1,451 @@
+"""Pictures for reports, as inline SVG: pure functions from numbers to markup, no script and nothing from outside.
+
+Colours are any CSS colour, so that a page can hand over ``var(--name)`` and choose light or dark itself.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from jaxtyping import Float
+
+INK, FAINT = "var(--ink, #222)", "var(--line, #ccc)"
+VOID = {"input", "meta"}
+"""Elements that have no end tag."""
+
+
+class Markup(str):
+    """Text that is markup already. All other text is escaped on its way into an element."""
+
+
+def joined(parts: Iterable[str]) -> Markup:
+    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
+
+
+def element(name: str, /, *children: str, **attributes: object) -> Markup:
+    """``<name ...>children</name>``; ``class_`` is class, ``stroke_width`` stroke-width, None and False left out."""
+    given = joined(
+        Markup(f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"')
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    return Markup(f"<{name}{given}>" + ("" if name in VOID else f"{joined(children)}</{name}>"))
+
+
+def _short(value: object) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else "" if value is True else str(value)
+
+
+def drawing(title: str, view: tuple[float, float, float, float], *parts: str, class_: str | None = None) -> Markup:
+    """An SVG of the rectangle ``view`` (x, y, width, height), with ``title`` for those who cannot see it."""
+    corners = " ".join(f"{side:.5g}" for side in view)
+    return element("svg", *parts, viewBox=corners, role="img", aria_label=title, class_=class_)
+
+
+def text(x: float, y: float, words: str, anchor: str = "middle", **attributes: object) -> Markup:
+    return element("text", words, x=x, y=y, text_anchor=anchor, **attributes)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+# --- axes and charts ---
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Takes values in [low, high] to places in [start, end]."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    @classmethod
+    def over(cls, values: Iterable[float], start: float, end: float, least: float = 1e-3) -> "Axis":
+        """From round number to round number around ``values``; never narrower than ``least``."""
+        known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+        low, high = min(known), max(known)
+        if high - low < least:
+            low, high = low - least / 2, high + least / 2
+        step = round_step((high - low) / 4)
+        return cls(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, end)
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        step = round_step((self.high - self.low) / 5)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def round_step(width: float) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that is at least ``width``."""
+    power = 10.0 ** math.floor(math.log10(width))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= width * (1 - 1e-9))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through ``middle`` at 1, 2, ..., in a band from ``low`` to ``high``."""
+
+    name: str
+    colour: str
+    middle: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    dash: str | None = None
+
+
+def line_chart(
+    title: str, curves: Sequence[Curve], *, x_label: str, y_label: str, show: Callable[[float], str] = "{:g}".format
+) -> Markup:
+    """Curves with their bands over whole numbers from 1. ``show`` writes the y ticks."""
+    width, height, length = 420, 260, max((len(curve.middle) for curve in curves), default=1)
+    x = Axis(1, max(2, length), 46, width - 12)
+    y = Axis.over((v for curve in curves for v in (*curve.low, *curve.high)), height - 38, 26, least=0.01)
+    x_ticks = [tick for tick in x.ticks() if tick == int(tick) and 1 < tick <= length]
+    parts = [_grid(x, y, [1, *x_ticks], "{:.0f}".format, show, x_label, y_label)]
+    for curve in curves:
+        up = [f"{x(i + 1):.1f},{y(v):.1f}" for i, v in enumerate(curve.high)]
+        down = [f"{x(i + 1):.1f},{y(v):.1f}" for i, v in enumerate(curve.low)]
+        parts.append(element("polygon", points=" ".join(up + down[::-1]), style=f"fill:{curve.colour}", opacity=0.16))
+    for curve in curves:
+        points = [(x(i + 1), y(v)) for i, v in enumerate(curve.middle)]
+        style = f"stroke:{curve.colour};fill:none"
+        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
+        parts.append(element("polyline", points=line, style=style, stroke_width=2, stroke_dasharray=curve.dash))
+        if len(points) == 1:
+            parts.append(element("circle", cx=points[0][0], cy=points[0][1], r=3, style=f"fill:{curve.colour}"))
+    return drawing(title, (0, 0, width, height), *parts)
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A value for each column of a dot plot, and the line to draw through their mean."""
+
+    name: str
+    colour: str
+    values: Sequence[float]
+    mean: float
+    dash: str | None = None
+
+
+def dot_plot(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Dots],
+    *,
+    x_label: str,
+    y_label: str,
+    show: Callable[[float], str] = "{:g}".format,
+) -> Markup:
+    """The values of ``rows`` side by side in each column, joined by a thread; the mean of each as a line across."""
+    width, height = 460, 250
+    x = Axis(-0.5, max(1, len(columns)) - 0.5, 46, width - 12)
+    y = Axis.over((v for row in rows for v in row.values), height - 38, 26, least=0.05)
+    gap = min(14.0, 0.6 * (x(1) - x(0)) / max(1, len(rows)))
+    every = -(-len(columns) // 20)
+    parts = [_grid(x, y, range(0, len(columns), every), lambda i: columns[int(i)], show, x_label, y_label)]
+    for row in rows:
+        line = {"x1": x.start, "x2": x.end, "y1": y(row.mean), "y2": y(row.mean)}
+        parts.append(element("line", **line, style=f"stroke:{row.colour}", stroke_dasharray=row.dash, opacity=0.6))
+    for i, column in enumerate(columns):
+        places = [(x(i) + gap * (j - (len(rows) - 1) / 2), y(row.values[i])) for j, row in enumerate(rows)]
+        thread = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
+        parts.append(element("polyline", points=thread, style=f"stroke:{FAINT};fill:none", stroke_width=2))
+        for (a, b), row in zip(places, rows, strict=True):
+            label = element("title", f"{x_label} {column}, {row.name}: {show(row.values[i])}")
+            parts.append(element("circle", label, cx=a, cy=b, r=5, style=f"fill:{row.colour}"))
+    return drawing(title, (0, 0, width, height), *parts)
+
+
+def _grid(
+    x: Axis,
+    y: Axis,
+    x_ticks: Iterable[float],
+    show_x: Callable[[float], str],
+    show_y: Callable[[float], str],
+    x_label: str,
+    y_label: str,
+) -> Markup:
+    lines = [element("line", x1=x.start, x2=x.end, y1=y(t), y2=y(t), style=f"stroke:{FAINT}") for t in y.ticks()]
+    left = [text(x.start - 7, y(t) + 4, show_y(t), "end") for t in y.ticks()]
+    below = [text(x(t), y.start + 16, show_x(t)) for t in x_ticks]
+    names = [text(x.end, y.start + 32, x_label, "end"), text(2, 12, y_label, "start")]
+    return element("g", *lines, *left, *below, *names, class_="axes")
+
+
+def interval(title: str, mean: float, deviation: float | None, axis: tuple[float, float], colour: str) -> Markup:
+    """A dot at ``mean`` with whiskers of one deviation, on a short axis: for a cell of a table."""
+    width, height = 150, 18
+    x, middle = Axis(*axis, 4, width - 4), height / 2
+    low, high = (min(max(mean + side * (deviation or 0), axis[0]), axis[1]) for side in (-1, 1))
+    return drawing(
+        title,
+        (0, 0, width, height),
+        element("line", x1=0, x2=width, y1=middle, y2=middle, style=f"stroke:{FAINT}"),
+        element("line", x1=x(low), x2=x(high), y1=middle, y2=middle, style=f"stroke:{colour}", stroke_width=3),
+        element("circle", cx=x(mean), cy=middle, r=5, style=f"fill:{colour}"),
+        class_="interval",
+    )
+
+
+def stacked_bars(
+    title: str, rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], colours: Sequence[str]
+) -> Markup:
+    """A bar for each row, cut into shares that add up to 1."""
+    width, left, step = 460, 62, 30
+    x, parts = Axis(0, 1, left, width - 4), []
+    for i, (label, shares) in enumerate(rows):
+        parts.append(text(left - 10, i * step + 19, label, "end"))
+        start = 0.0
+        for share, name, colour in zip(shares, names, colours, strict=True):
+            where, size = x(start), max(0.0, x(start + share) - x(start) - 1.5)
+            tip = element("title", f"{label}, {name}: {percent(share, 1)}")
+            parts.append(element("rect", tip, x=where, y=i * step + 3, width=size, height=step - 6, rx=3, fill=colour))
+            if size > 40:
+                parts.append(text(where + size / 2, i * step + 19, percent(share), style=f"fill:{legible(colour)}"))
+            start += share
+    return drawing(title, (0, 0, width, max(1, len(rows)) * step), *parts)
+
+
+def confusion_matrix(title: str, counts: Sequence[Sequence[int]], names: Sequence[str], colour: str) -> Markup:
+    """Counts of graphs by actual (rows) and predicted (columns) class, with the share of each row."""
+    left, top, cell = 116, 40, (96, 62) if len(names) < 4 else (66, 46)
+    width, height = left + cell[0] * len(names) + 2, top + cell[1] * len(names) + 2
+    parts = [text(left + (width - left) / 2, 12, "predicted"), text(0, 30, "actual", "start")]
+    for i, name in enumerate(names):
+        parts.append(_name(left + (i + 0.5) * cell[0], 30, name, "middle", 15 if cell[0] > 80 else 9))
+        parts.append(_name(left - 10, top + (i + 0.5) * cell[1] + 4, name, "end", 16))
+    for i, row in enumerate(counts):
+        for j, count in enumerate(row):
+            share = count / max(1, sum(row))
+            x, y, middle = left + j * cell[0], top + i * cell[1], left + (j + 0.5) * cell[0]
+            tip = element("title", f"{count} {names[i]} predicted as {names[j]}: {percent(share, 1)}")
+            box = {"x": x + 1.5, "y": y + 1.5, "width": cell[0] - 3, "height": cell[1] - 3, "rx": 5}
+            shade = f"fill:{colour};fill-opacity:{0.04 + 0.5 * share:.2f}"
+            parts.append(element("rect", tip, **box, style=shade))
+            parts.append(text(middle, y + cell[1] / 2 - 1, str(count), class_="count"))
+            parts.append(text(middle, y + cell[1] / 2 + 16, percent(share), class_="share"))
+    return drawing(title, (0, 0, width, height), *parts)
+
+
+def _name(x: float, y: float, name: str, anchor: str, most: int) -> Markup:
+    """A name cut to ``most`` letters, whole when pointed at."""
+    cut = name if len(name) <= most else name[: most - 1] + "…"
+    return element("text", element("title", name), cut, x=x, y=y, text_anchor=anchor)
+
+
+# --- colours ---
+
+RAMP = ((0x6F, 0x4E, 0xA8), (0x24, 0x9C, 0x95), (0xF4, 0xC5, 0x4B))
+"""Purple, teal, yellow: they differ in lightness too, so that they stay apart for every eye."""
+
+
+def ramp(count: int) -> list[str]:
+    """``count`` colours in order, from purple over teal to yellow."""
+    colours = []
+    for i in range(count):
+        place = 0.0 if count == 1 else i / (count - 1) * (len(RAMP) - 1)
+        at = min(int(place), len(RAMP) - 2)
+        mixed = (round(a + (b - a) * (place - at)) for a, b in zip(RAMP[at], RAMP[at + 1], strict=True))
+        colours.append("#" + "".join(f"{channel:02x}" for channel in mixed))
+    return colours
+
+
+def legible(colour: str) -> str:
+    """Black or white, whichever reads better on ``colour``, written ``#rrggbb``."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 125 else "#fff"
+
+
+def legend(entries: Iterable[tuple[str, str]], dashes: Sequence[str | None] = ()) -> Markup:
+    """Names beside their colours: blobs, or lines where ``dashes`` are given."""
+    items = []
+    for i, (name, colour) in enumerate(entries):
+        if dashes:
+            line = {"x1": 0, "x2": 26, "y1": 7, "y2": 7, "stroke_width": 3, "stroke_dasharray": dashes[i]}
+            swatch = element("line", **line, style=f"stroke:{colour}")
+        else:
+            swatch = element("circle", cx=7, cy=7, r=6, style=f"fill:{colour}")
+        size = 26 if dashes else 14
+        key = element("svg", swatch, viewBox=f"0 0 {size} 14", width=size, height=14, aria_hidden="true")
+        items.append(element("span", key, name))
+    return element("p", *items, class_="legend")
+
+
+# --- molecules ---
+
+BOND = 40
+"""Length of a bond in a drawing; atoms measure themselves by it."""
+
+
+def pie(x: float, y: float, radius: float, shares: Sequence[float], colours: Sequence[str], hole: float = 0) -> Markup:
+    """Shares of a disc, clockwise from the top; with a hole, of a ring."""
+    thick = radius - hole
+    ring = {"cx": x, "cy": y, "r": hole + thick / 2, "fill": "none", "stroke_width": thick, "pathLength": 1}
+    parts, start = [], 0.0
+    for share, colour in zip(shares, colours, strict=True):
+        # An arc is a dash of a circle of length 1: full circles and empty slices need no case of their own.
+        dash = {"stroke_dasharray": f"{share:.4f} 1", "stroke_dashoffset": f"{-start:.4f}"}
+        parts.append(element("circle", **ring, **dash, stroke=colour))
+        start += share
+    return element("g", *parts, transform=f"rotate(-90 {x:.5g} {y:.5g})", class_="pie")
+
+
+def structure(
+    title: str,
+    atoms: Sequence[str],
+    bonds: Sequence[tuple[int, int, str]],
+    layers: Sequence[Sequence[Sequence[float]]],
+    names: Sequence[str],
+    colours: Sequence[str],
+) -> Markup:
+    """A molecule whose atoms are pies. For each layer and atom there are shares, one a name; layer i has class layer-i.
+
+    Carbon goes without its symbol, as in chemistry. Bonds are single, double, triple or aromatic; any other is drawn
+    as single.
+    """
+    at = layout(len(atoms), [(i, j) for i, j, _ in bonds]) * BOND
+    margin = 18
+    least, size = at.min(axis=0) - margin, np.ptp(at, axis=0) + 2 * margin
+    wide = np.maximum(size, (280, 200))
+    corner = least - (wide - size) / 2
+    parts = [element("g", *_bonds(at, bonds), class_="bonds")]
+    radii = [10.5 if atom == "C" else 14.0 for atom in atoms]
+    for number, shares in enumerate(layers):
+        pies = []
+        for i, (atom, (x, y), radius) in enumerate(zip(atoms, at.tolist(), radii, strict=True)):
+            said = ", ".join(f"{name} {percent(share)}" for name, share in zip(names, shares[i], strict=True))
+            tip = element("title", f"{atom} (atom {i + 1}): {said}")
+            disc = element("circle", cx=x, cy=y, r=radius + 1.5, class_="atom")
+            pies.append(element("g", tip, disc, pie(x, y, radius, shares[i], colours, 0 if atom == "C" else 9.5)))
+        parts.append(element("g", *pies, class_=f"layer layer-{number}"))
+    for atom, (x, y), radius in zip(atoms, at.tolist(), radii, strict=True):
+        if not layers:
+            parts.append(element("circle", cx=x, cy=y, r=3 if atom == "C" else radius - 3, class_="atom"))
+        if atom != "C":
+            parts.append(text(x, y + 4, atom, class_="symbol"))
+    return drawing(title, (*corner.tolist(), *wide.tolist()), *parts, class_="structure")
+
+
+def _bonds(at: Float[np.ndarray, "atoms 2"], bonds: Sequence[tuple[int, int, str]]) -> list[Markup]:
+    near, lines = _neighbours(len(at), [(i, j) for i, j, _ in bonds]), []
+    for i, j, kind in bonds:
+        ring = smallest_ring(i, j, near)
+        along = (at[j] - at[i]) / max(1e-9, float(np.hypot(*(at[j] - at[i]))))
+        across = np.array([-along[1], along[0]])
+        if ring and across @ (at[ring].mean(axis=0) - at[i]) < 0:
+            across = -across  # towards the inside of the ring
+        if kind == "triple":
+            offsets = (-4.5, 0.0, 4.5)
+        elif kind == "aromatic" or (kind == "double" and ring):
+            offsets = (0.0, 5.0)
+        else:
+            offsets = (-2.5, 2.5) if kind == "double" else (0.0,)
+        for number, offset in enumerate(offsets):
+            (a, b), (c, d) = at[i] + across * offset, at[j] + across * offset
+            dash = "3.5 3" if kind == "aromatic" and number else None
+            lines.append(element("line", x1=float(a), y1=float(b), x2=float(c), y2=float(d), stroke_dasharray=dash))
+    return lines
+
+
+def layout(count: int, bonds: Sequence[tuple[int, int]]) -> Float[np.ndarray, "atoms 2"]:
+    r"""Places for atoms, bonds about 1 long; the same for the same molecule, always.
+
+    Stress majorisation: the least :math:`\sum_{ij} t_{ij}^{-3} (|x_i - x_j| - t_{ij})^2` found from a few starts, where
+    :math:`t_{ij}` is the chord of a regular polygon in a small ring and the length of a zigzag of 120° elsewhere.
+    """
+    if count < 2:
+        return np.zeros((count, 2))
+    target = _ideal_distances(count, bonds)
+    weight = target**-3
+    np.fill_diagonal(weight, 0)
+    inverse = np.linalg.pinv(np.diag(weight.sum(axis=1)) - weight)
+    best, least = np.zeros((count, 2)), math.inf
+    for seed in range(8):
+        x = _spread(target) + 0.3 * np.random.default_rng(seed).normal(size=(count, 2))
+        for _ in range(250):
+            pull = -weight * target / np.maximum(_distances(x), 1e-9)
+            np.fill_diagonal(pull, 0)
+            np.fill_diagonal(pull, -pull.sum(axis=1))
+            x = inverse @ (pull @ x)
+        stress = float((weight * (_distances(x) - target) ** 2).sum())
+        if stress < least - 1e-6:
+            best, least = x, stress
+    return _upright(best, bonds)
+
+
+def _distances(x: Float[np.ndarray, "atoms 2"]) -> Float[np.ndarray, "atoms atoms"]:
+    return np.hypot(*(x[:, None] - x[None]).T)
+
+
+def _ideal_distances(count: int, bonds: Sequence[tuple[int, int]]) -> Float[np.ndarray, "atoms atoms"]:
+    """How far atoms would like to be from each other; 1 on the diagonal. Parts that do not hang together stay apart."""
+    steps = np.full((count, count), np.inf)
+    np.fill_diagonal(steps, 0)
+    for i, j in bonds:
+        steps[i, j] = steps[j, i] = 1
+    for k in range(count):
+        steps = np.minimum(steps, steps[:, k, None] + steps[None, k])
+    steps[np.isinf(steps)] = steps[np.isfinite(steps)].max() + 1
+    target = np.sqrt(0.75 * steps**2 + 0.25 * (steps % 2))
+    near = _neighbours(count, bonds)
+    for i, j in bonds:
+        ring = smallest_ring(i, j, near)
+        for a, first in enumerate(ring):
+            for b, second in enumerate(ring):
+                target[first, second] = math.sin(math.pi * abs(a - b) / len(ring)) / math.sin(math.pi / len(ring))
+    np.fill_diagonal(target, 1)
+    return np.maximum(target, 1)
+
+
+def _neighbours(count: int, bonds: Iterable[tuple[int, int]]) -> list[list[int]]:
+    near: list[list[int]] = [[] for _ in range(count)]
+    for i, j in bonds:
+        near[i].append(j)
+        near[j].append(i)
+    return near
+
+
+def smallest_ring(i: int, j: int, neighbours: Sequence[Sequence[int]], most: int = 8) -> list[int]:
+    """Atoms of the smallest ring through the bond i-j, in order; none if it has more than ``most``."""
+    paths = [[i]]
+    seen = {i}
+    while paths and len(paths[0]) < most:
+        longer = []
+        for path in paths:
+            for atom in neighbours[path[-1]]:
+                if atom == j and len(path) > 1:
+                    return [*path, j]
+                if atom not in seen and atom != j:
+                    seen.add(atom)
+                    longer.append([*path, atom])
+        paths = longer
+    return []
+
+
+def _spread(target: Float[np.ndarray, "atoms atoms"]) -> Float[np.ndarray, "atoms 2"]:
+    """Classical scaling: the plane in which points so far apart spread most."""
+    squares = target**2
+    np.fill_diagonal(squares, 0)
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1, keepdims=True) + squares.mean()
+    values, vectors = np.linalg.eigh(-centred / 2)
+    return vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0))
+
+
+def _upright(x: Float[np.ndarray, "atoms 2"], bonds: Sequence[tuple[int, int]]) -> Float[np.ndarray, "atoms 2"]:
+    """Turned so that it lies wide, and its bonds at multiples of 30° as far as they agree."""
+    x = x - x.mean(axis=0)
+    x = x @ np.linalg.svd(x, full_matrices=False)[2].T
+    if bonds:
+        first, second = np.array(bonds).T
+        angles = np.arctan2(*(x[second] - x[first]).T[::-1])
+        turn = np.angle(np.exp(12j * angles).sum()) / 12
+        x = x @ np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    return x

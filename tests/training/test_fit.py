@@ -1,0 +1,161 @@
+"""Training learns, remembers the best epoch, and goes on after an interruption as if there had been none."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mnagt.data import load_dataset
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split, random_split
+from mnagt.errors import InputError
+from mnagt.models import MODELS, build_model
+from mnagt.tasks import MultiLabel, Regression
+from mnagt.training.config import TrainConfig
+from mnagt.training.fit import Interrupted, Trainer, outputs
+from mnagt.training.progress import Reporter
+
+SMALL = {"dim": 16, "depth": 2, "head_dim": 8}
+CONFIG = TrainConfig(epochs=4, batch_size=32, seed=3, checkpoint_seconds=0)
+
+
+@pytest.fixture(scope="module")
+def mutag() -> PackedDataset:
+    return load_dataset("MUTAG")
+
+
+def trainer(dataset: PackedDataset, config: TrainConfig = CONFIG, **kwargs) -> Trainer:
+    torch.manual_seed(config.seed)
+    settings = {**SMALL, "dropout": 0.3, "attention_dropout": 0.1}
+    model = build_model("mnagt", settings, dataset.features, dataset.task.outputs)
+    return Trainer(model, dataset, random_split(len(dataset), 0), dataset.task, config, **kwargs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_memorises_ten_graphs(name, mutag):
+    torch.manual_seed(0)
+    settings = {"dim": 32, "depth": 2, "dropout": 0.0}
+    model = build_model(name, settings, mutag.features, 2)
+    ten = torch.cat([torch.arange(5), torch.arange(183, 188)])
+    split = Split(ten[:8], ten[8:9], ten[9:])
+    split = replace(split, train=ten[:8])
+    trained = Trainer(model, mutag, split, mutag.task, TrainConfig(epochs=150, batch_size=8, lr=5e-3))
+    trained.run()
+    assert trained.at.history[-1]["loss"] < 0.05
+
+
+def test_the_best_epoch_is_kept_not_the_last(mutag):
+    run = trainer(mutag, replace(CONFIG, epochs=6))
+    at = run.run()
+    valid = [record["valid_accuracy"] for record in at.history]
+    assert at.best_score == max(valid)
+    assert at.best_epoch == 1 + valid.index(max(valid))
+    kept = run.task.scores(outputs(run.model, run.dataset, run.split.valid), mutag.targets[run.split.valid])
+    assert kept["accuracy"] == at.best_score
+
+
+class StopAfter(Reporter):
+    """Asks to stop once so many steps were taken."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def step(self, step: int, graphs: int) -> None:
+        self.left -= 1
+
+    def __call__(self) -> bool:
+        return self.left <= 0
+
+
+@pytest.mark.parametrize("steps", [1, 5, 7, 10, 19])
+def test_interrupted_at_any_step_and_resumed_it_ends_bit_for_bit_the_same(steps, mutag, tmp_path):
+    whole = trainer(mutag)
+    whole.run()
+    stop = StopAfter(steps)
+    with pytest.raises(Interrupted):
+        trainer(mutag, checkpoint=tmp_path / "last.safetensors", reporter=stop, should_stop=stop).run()
+    resumed = trainer(mutag, checkpoint=tmp_path / "last.safetensors")
+    resumed.run()
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+    assert resumed.at.history == whole.at.history
+
+
+def test_a_finished_run_is_not_trained_again(mutag, tmp_path):
+    trainer(mutag, checkpoint=tmp_path / "last").run()
+    again = trainer(mutag, checkpoint=tmp_path / "last", reporter=(watch := StopAfter(99)))
+    again.run()
+    assert watch.left == 99
+
+
+def test_training_leaves_the_callers_randomness_alone(mutag):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    run = trainer(mutag, replace(CONFIG, epochs=1))
+    torch.manual_seed(5)
+    run.run()
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_outputs_come_in_the_order_asked_for(mutag):
+    model = trainer(mutag).model
+    some = torch.tensor([100, 3, 57, 180, 4])
+    together = outputs(model, mutag, some, batch_size=2)
+    each = torch.cat([outputs(model, mutag, some[i : i + 1]) for i in range(5)])
+    torch.testing.assert_close(together, each)
+
+
+def test_a_checkpoint_of_another_model_is_refused(mutag, tmp_path):
+    trainer(mutag, replace(CONFIG, epochs=1), checkpoint=tmp_path / "last").run()
+    other = Trainer(
+        build_model("gin", {}, mutag.features, 2),
+        mutag,
+        random_split(len(mutag), 0),
+        mutag.task,
+        CONFIG,
+        checkpoint=tmp_path / "last",
+    )
+    with pytest.raises(InputError, match="of another model"):
+        other.run()
+
+
+def test_a_damaged_checkpoint_is_refused(mutag, tmp_path):
+    path = tmp_path / "last"
+    trainer(mutag, replace(CONFIG, epochs=1), checkpoint=path).run()
+    path.write_bytes(path.read_bytes()[:-999])
+    with pytest.raises(InputError, match="damaged or not a checkpoint"):
+        trainer(mutag, checkpoint=path).run()
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(mutag):
+    broken = replace(mutag, task=Regression(("y",)), targets=torch.full((188, 1), torch.inf))
+    broken = replace(broken, targets=torch.full((188, 1), 3e38))
+    with pytest.raises(InputError, match="not a number|lower lr"):
+        trainer(broken, replace(CONFIG, clip=0.0, lr=1e30)).run()
+
+
+def test_missing_answers_teach_nothing(mutag):
+    targets = torch.stack([mutag.targets.float(), torch.full((188,), torch.nan)], dim=1)
+    two = replace(mutag, task=MultiLabel(("known", "unknown")), targets=targets)
+    run = trainer(two, replace(CONFIG, epochs=2))
+    before = run.model.head[-1].weight[1].clone()  # type: ignore[index]
+    run = Trainer(run.model, two, run.split, two.task, replace(CONFIG, epochs=2, weight_decay=0.0))
+    at = run.run()
+    assert torch.equal(run.model.head[-1].weight[1], before)  # type: ignore[index]
+    assert 0 <= at.history[-1]["valid_ap"] <= 1
+
+
+def test_a_regression_is_scored_in_its_own_units(mutag):
+    size = mutag.sizes.float()[:, None] * 1000
+    split = random_split(188, 0)
+    task = Regression(("weight",)).fitted(size[split.train])
+    sized = replace(mutag, task=task, targets=size)
+    run = Trainer(
+        build_model("gin", {"dim": 16, "depth": 2}, sized.features, 1), sized, split, task,
+        TrainConfig(epochs=40, batch_size=32, lr=5e-3),
+    )  # fmt: skip
+    at = run.run()
+    assert at.best_score is not None
+    assert at.best_score < 2300  # half the deviation
+    assert json.dumps(at.history[-1])

@@ -1,0 +1,43 @@
+"""What decays, and how the learning rate moves."""
+
+from dataclasses import replace
+
+import pytest
+
+from mnagt.graphs.features import Features
+from mnagt.models import build_model
+from mnagt.training.config import TrainConfig
+from mnagt.training.optim import adamw, learning_rate
+
+CONFIG = TrainConfig(lr=1.0, warmup=0.1)
+
+
+def test_norms_and_biases_do_not_decay():
+    model = build_model("mnagt", {}, Features(), 2)
+    optimizer = adamw(model, replace(CONFIG, weight_decay=0.5))
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    for name, p in model.named_parameters():
+        assert decay[id(p)] == (0.0 if p.ndim < 2 else 0.5), name
+    assert len(decay) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "inverse-sqrt", "constant"])
+def test_the_rate_rises_to_its_height_over_the_warmup(schedule):
+    config = replace(CONFIG, schedule=schedule)
+    rates = [learning_rate(step, 100, config) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.1 * (i + 1) for i in range(10)])
+    assert max(rates) == pytest.approx(1.0)
+
+
+def test_after_the_warmup_each_schedule_goes_its_way():
+    cosine, root, constant = (
+        [learning_rate(step, 100, replace(CONFIG, schedule=s)) for step in (10, 55, 99)]
+        for s in ("cosine", "inverse-sqrt", "constant")
+    )
+    assert cosine == pytest.approx([1.0, 0.5, 0.0], abs=1e-3)
+    assert root == pytest.approx([(10 / 11) ** 0.5, (10 / 56) ** 0.5, (10 / 100) ** 0.5])
+    assert constant == [1.0, 1.0, 1.0]
+
+
+def test_without_warmup_the_first_step_is_at_full_rate():
+    assert learning_rate(0, 100, replace(CONFIG, warmup=0.0)) == 1.0
