@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint_is_refused(mutag, tmp_path):
 def test_a_loss_that_is_not_a_number_stops_the_run(mutag):
     broken = replace(mutag, task=Regression(("y",)), targets=torch.full((188, 1), torch.inf))
     broken = replace(broken, targets=torch.full((188, 1), 3e38))
-    with pytest.raises(InputError, match="not a number|lower lr"):
+    with pytest.raises(InputError, match="the loss is not a number"):
         trainer(broken, replace(CONFIG, clip=0.0, lr=1e30)).run()
 
 

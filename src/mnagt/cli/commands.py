@@ -117,15 +117,8 @@ def _evaluate(args: argparse.Namespace) -> None:
     from mnagt.training.run import evaluate
 
     scores = evaluate(args.model, dataset=args.dataset, part=args.part, device=args.device)
-    if args.json:
-        print(json.dumps(scores))
-    else:
-        print(
-            "  ".join(
-                f"{name} {value:.4f}" if isinstance(value, float) else f"{value} {name}"
-                for name, value in scores.items()
-            )
-        )
+    told = [f"{value} {name}" if name == "graphs" else f"{name} {value:.4f}" for name, value in scores.items()]
+    print(json.dumps(scores) if args.json else "  ".join(told))
 
 
 def _predict_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -168,21 +161,11 @@ def _datasets(args: argparse.Namespace) -> None:
     from mnagt.data import DATASETS, data_root, where_is
 
     print(f"data root: {data_root()} (set MNAGT_DATA to change it)\n")
-    _print_table(
-        ["name", "graphs", "classes", "nodes", "edges", "what", "where"],
-        [
-            [
-                s.name,
-                f"{s.graphs:,}",
-                s.classes,
-                s.mean_nodes,
-                s.mean_edges,
-                s.description,
-                where_is(s.name) or "downloaded at first use",
-            ]
-            for s in DATASETS.values()
-        ],
-    )
+    rows = []
+    for s in DATASETS.values():
+        where = where_is(s.name, data_root()) or "downloaded at first use"
+        rows.append([s.name, f"{s.graphs:,}", s.classes, s.mean_nodes, s.mean_edges, s.description, where])
+    _print_table(["name", "graphs", "classes", "nodes", "edges", "what", "where"], rows)
 
 
 def _models(args: argparse.Namespace) -> None:

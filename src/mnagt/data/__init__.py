@@ -76,15 +76,20 @@ def meanings(dataset: PackedDataset, column: str) -> tuple[str, ...]:
     return tuple(known.get(value, value) for value in values)
 
 
+def where_is(name: str, root: Path) -> Path | None:
+    """Where the TU data set called ``name`` lies; None if it would have to be downloaded."""
+    zipped, folder, embedded = root / f"{name}.zip", root / name, EMBEDDED / f"{name}.zip"
+    if os.path.exists(zipped):
+        return zipped
+    if any(os.path.exists(folder / inner / f"{name}_A.txt") for inner in ("", "raw", name)):
+        return folder
+    return embedded if embedded.exists() else None
+
+
 def _load_tu(source: Source, root: Path) -> PackedDataset:
     from mnagt.data.download import download_tu
 
-    zipped, folder, embedded = root / f"{source.name}.zip", root / source.name, EMBEDDED / f"{source.name}.zip"
-    if os.path.exists(zipped):
-        return _read_tu(zipped)
-    if any(os.path.exists(folder / inner / f"{source.name}_A.txt") for inner in ("", "raw", source.name)):
-        return _read_tu(folder)
-    return _read_tu(embedded if embedded.exists() else download_tu(source.name, root))
+    return _read_tu(where_is(source.name, root) or download_tu(source.name, root))
 
 
 def _read_tu(path: Path) -> PackedDataset:

@@ -1,0 +1,41 @@
+# Each target sets up what it needs; a second run costs nothing.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: quickstart test test-slow lint docs benchmarks clean
+
+quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
+	$(BIN)/mnagt quickstart
+
+test: lint  ## lint, types and tests; MNAGT_DATA=FOLDER adds those on real data
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow"
+
+test-slow: .venv/dev  ## the tests that take minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+lint: .venv/dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: .venv/dev  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+benchmarks: .venv/dev  ## peers side by side on this machine; needs MNAGT_DATA with NCI1 and COLLAB, and nothing else running
+	$(BIN)/python benchmarks/batching.py --out results/batching-cpu.json
+	$(BIN)/python benchmarks/attention.py --out results/attention-cpu.json
+	$(BIN)/python benchmarks/reading.py --out results/reading-cpu.json
+	$(BIN)/python benchmarks/imports.py --out results/imports-cpu.json
+
+.venv/core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --editable .
+	touch $@
+
+.venv/dev: .venv/core
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv site build dist
