@@ -25,6 +25,14 @@ def at_least(config: Any, least: float, *names: str) -> None:
             raise InputError(f"{name} must be at least {least}, got {value}")
 
 
+def below(config: Any, limit: float, *names: str) -> None:
+    """Refuse settings that reach ``limit``."""
+    for name in names:
+        value = getattr(config, name)
+        if not value < limit:
+            raise InputError(f"{name} must be below {limit}, got {value}")
+
+
 def one_of(config: Any, **choices: Container[str]) -> None:
     """Refuse settings that are not among their choices."""
     for name, allowed in choices.items():

@@ -28,6 +28,11 @@ class GinConfig:
     dropout: float = 0.0
     """Share of a layer's output dropped in training."""
 
+    mask: float = 0.0
+    """Share of nodes whose labels are hidden in training."""
+    head_dropout: float = 0.0
+    """Share of the head's hidden units dropped in training."""
+
     def __post_init__(self) -> None:
         at_least(self, 1, "dim", "depth")
         at_least(self, 0, "dropout")
@@ -41,9 +46,9 @@ def gin(config: GinConfig, features: Features, outputs: int) -> GraphModel:
         return Block(convolution(config.conv, config.dim, features.edges), config.dim, config.dropout)
 
     return GraphModel(
-        NodeEncoder(features.nodes, config.dim),
+        NodeEncoder(features.nodes, config.dim, mask=config.mask),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        head(config.dim, outputs, config.head_dropout),
         features,
     )

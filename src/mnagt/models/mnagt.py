@@ -60,6 +60,11 @@ class MnagtConfig:
     laplacian: int = 0
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
 
+    mask: float = 0.0
+    """Share of nodes whose labels are hidden in training."""
+    head_dropout: float = 0.0
+    """Share of the head's hidden units dropped in training."""
+
     def __post_init__(self) -> None:
         at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn")
         at_least(self, 0, "max_hop", "dropout", "attention_dropout", "random_walk", "laplacian")
@@ -95,9 +100,11 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         )
 
     return GraphModel(
-        NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian),
+        NodeEncoder(
+            features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian, mask=config.mask
+        ),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        head(config.dim, outputs, config.head_dropout),
         features,
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mnagt.settings import at_least
+from mnagt.settings import at_least, below
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class TrainConfig:
     """Share of all steps over which the learning rate rises from zero."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 for no limit."""
+    average: float = 0.0
+    """Validate and keep a running average of the weights, of which each step leaves this share (0.99); 0 for none."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the forward and backward pass; bf16 pays on GPUs only."""
     seed: int = 0
@@ -31,7 +33,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "epochs", "batch_size")
-        at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "seed", "checkpoint_seconds")
+        at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "average", "seed", "checkpoint_seconds")
+        below(self, 1, "average")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
@@ -78,6 +79,7 @@ class Trainer:
         self.checkpoint, self.should_stop = checkpoint, should_stop
         self.reporter = reporter or Reporter()
         self.optimizer = adamw(model, config)
+        self.average = _average(model, config.average) if config.average else None
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
         self.at = Position()
         self.best: dict[str, Tensor] = {}
@@ -114,11 +116,12 @@ class Trainer:
             raise InputError(
                 f"the loss is not a number in epoch {at.epoch + 1}; lower lr (now {self.config.lr}) or train in fp32"
             )
-        valid = self.task.scores(*outputs_and_targets(self.model, self.dataset, self.split.valid, self.config))
+        judged = self.model if self.average is None else self.average.module
+        valid = self.task.scores(*outputs_and_targets(judged, self.dataset, self.split.valid, self.config))
         at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0
         if self.task.is_better(valid[self.task.metric], at.best_score):
             at.best_epoch, at.best_score = at.epoch, valid[self.task.metric]
-            self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+            self.best = {name: tensor.detach().clone() for name, tensor in judged.state_dict().items()}
         at.seconds += time.monotonic() - start
         rate = self._rate(at.epoch * self.steps_per_epoch - 1)
         scores = {f"valid_{name}": score for name, score in valid.items()}
@@ -136,6 +139,8 @@ class Trainer:
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
         return loss.detach()
 
     def _rate(self, step: int) -> float:
@@ -151,6 +156,7 @@ class Trainer:
             | prefixed("best", self.best)
             | prefixed("optimizer", optimizer_tensors(self.optimizer))
             | prefixed("random", random_states(self.device))
+            | ({} if self.average is None else prefixed("average", self.average.state_dict()))
         )
         save_tensors(self.checkpoint, tensors, asdict(self.at))
 
@@ -159,6 +165,8 @@ class Trainer:
         load_weights(self.model, under("model", tensors), path)
         load_optimizer(self.optimizer, under("optimizer", tensors))
         set_random_states(under("random", tensors), self.device)
+        if self.average is not None:
+            load_weights(self.average, under("average", tensors), path)
         self.best = {name: t.to(self.device) for name, t in under("best", tensors).items()}
         self.at = Position(**position)
 
@@ -195,6 +203,11 @@ def outputs_and_targets(
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """bf16 where asked for; weights stay fp32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def _average(model: nn.Module, share: float) -> AveragedModel:
+    """A running average of weights and statistics."""
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(share), use_buffers=True)
 
 
 @contextmanager
