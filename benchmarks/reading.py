@@ -4,10 +4,8 @@
 memory is the peak of the whole process.
 """
 
-import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -17,6 +15,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import common
 
 
 def pyg(path: Path) -> Callable[[], int]:
@@ -67,31 +67,14 @@ def measured_apart(reader: str, path: Path, cache: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def machine() -> dict[str, Any]:
-    import torch
-
-    cpuinfo = Path("/proc/cpuinfo")
-    models = [
-        line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-    ]
-    return {
-        "platform": platform.platform(),
-        "cpu": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = common.parser(__doc__)
     parser.add_argument("--path", type=Path, help="the zip to read; COLLAB.zip in MNAGT_DATA unless given")
-    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--only", choices=READERS, help="read once, here, and print JSON")
     options = parser.parse_args()
-    path = options.path or Path(os.environ.get("MNAGT_DATA", ".")) / "COLLAB.zip"
+    path = options.path or common.data_file("COLLAB.zip")
     if not path.exists():
-        parser.error(f"{path} is not there; set MNAGT_DATA to the folder that holds it")
+        parser.error(f"{path} is not there")
     if options.only:
         print(json.dumps(measure(options.only, path)))
         return
@@ -102,9 +85,7 @@ def main() -> None:
     for reader, row in rows.items():
         row["speed_up"] = rows["pyg"]["seconds"] / row["seconds"]
         print(f"{reader:26}{row['seconds']:9.2f}{row['peak_gib']:10.2f}{row['edges']:12,}{row['speed_up']:9.1f}x")
-    if options.out:
-        report = {"data": path.name, "readers": rows, "machine": machine()}
-        options.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    common.write(options.out, {"data": path.name, "readers": rows})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Files are written whole or not at all."""
 
+import errno
 import json
 import os
 import tempfile
@@ -14,11 +15,13 @@ from mnagt.errors import InputError
 @contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
     """A scratch path beside ``path``; it takes the place of ``path`` when the block ends, and is gone if it fails."""
+    if path.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder; choose another name")
+    make_folder(path.parent, wanted=path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose a place that can be written") from error
+        raise _not_written(path, error) from error
     os.close(handle)
     scratch = Path(name)
     try:
@@ -28,10 +31,26 @@ def written_atomically(path: Path) -> Iterator[Path]:
         scratch.chmod(0o644)
         scratch.replace(path)
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"cannot write {path}: {reason}; nothing was changed, free some space") from error
+        raise _not_written(path, error) from error
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path, *, wanted: Path | None = None) -> None:
+    """The folder is there, or else an error that says why not; ``wanted`` is the file that was to be written in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(wanted or folder, error) from error
+
+
+def _not_written(path: Path, error: OSError) -> InputError:
+    match error:
+        case FileExistsError() | NotADirectoryError():
+            return InputError(f"cannot write {path}: there is a file where its folder would be; choose another place")
+        case OSError(errno=errno.EACCES | errno.EPERM | errno.EROFS):
+            return InputError(f"cannot write {path}: {error.strerror}; choose a place that can be written")
+    return InputError(f"cannot write {path}: {error.strerror or error}; nothing was changed, free some space")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -49,5 +68,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not JSON ({error}); it is damaged or was written by something else") from None

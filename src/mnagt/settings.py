@@ -16,6 +16,9 @@ from mnagt.errors import InputError
 
 Config = TypeVar("Config")
 
+LARGEST = 2**40
+"""Whole numbers are smaller: seeds are multiplied, and must fit 64 bits after that."""
+
 
 def at_least(config: Any, least: float, *names: str) -> None:
     """Refuse settings below ``least``."""
@@ -43,6 +46,8 @@ def one_of(config: Any, **choices: Container[str]) -> None:
 
 def from_dict(cls: type[Config], values: Mapping[str, Any], *, where: str) -> Config:
     """``cls`` with the given fields; unknown or ill-typed ones are refused by name. ``where`` is for the message."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where}: expected {_spoken(cls)}, got {values!r}")
     hints = typing.get_type_hints(cls)
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name in values:
@@ -70,9 +75,10 @@ def from_word(hint: Any, word: str, where: str) -> Any:
         return tuple(from_word(inner, part, where) for part in word.split(","))
     if kind in (int, float):
         try:
-            return kind(word)
+            value = kind(word)
         except ValueError:
             raise InputError(f"{where}: expected {_spoken(kind)}, got {word!r}") from None
+        return _checked(hint, value, where)
     return _checked(hint, Path(word) if kind is Path else word, where)
 
 
@@ -81,7 +87,10 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _spoken(kind: Any) -> str:
-    return {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}.get(kind, str(kind))
+    words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", Path: "a path"}
+    if typing.get_origin(kind) is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(kind)))
+    return words.get(kind, "a list" if typing.get_origin(kind) is tuple else "a table of settings")
 
 
 def _checked(hint: Any, value: Any, where: str) -> Any:
@@ -93,7 +102,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
         if origin is typing.Literal and value in typing.get_args(kind):
             return value
         if origin is tuple and isinstance(value, list | tuple):
-            return tuple(value)
+            return tuple(_checked(typing.get_args(kind)[0], item, where) for item in value)
         if origin in (dict, Mapping) and isinstance(value, Mapping):
             return dict(value)
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -106,12 +115,10 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
             and isinstance(value, kind)
             and (kind is bool) == isinstance(value, bool)
         ):
+            if kind is int and abs(value) >= LARGEST:
+                raise InputError(f"{where}: {value} is too large; whole numbers stay below {LARGEST}")
             return value
-    wanted = " or ".join(
-        " or ".join(map(repr, typing.get_args(k))) if typing.get_origin(k) is typing.Literal else _spoken(k)
-        for k in _options(hint)
-        if k is not type(None)
-    )
+    wanted = " or ".join(_spoken(kind) for kind in _options(hint) if kind is not type(None))
     raise InputError(f"{where}: expected {wanted}, got {value!r}")
 
 
@@ -121,6 +128,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not TOML: {error}") from None
 

@@ -16,10 +16,11 @@ from mnagt.graphs.buckets import Buckets
 HEADS, HEAD_DIM = 3, 7
 
 
-def heads(graph: GraphBatch, seed: int = 0) -> list[torch.Tensor]:
+def heads(graph: GraphBatch, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     g = generator(seed)
     shape = (graph.num_nodes, HEADS, HEAD_DIM)
-    return [torch.randn(shape, generator=g, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    q, k, v = (torch.randn(shape, generator=g, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    return q, k, v
 
 
 def with_step(graph: GraphBatch, step: int) -> GraphBatch:
@@ -36,7 +37,7 @@ def answers(graph: GraphBatch, backend: str, bias: torch.Tensor | None) -> list[
         bias = bias.clone().requires_grad_()
     out = attend(inputs[0], inputs[1], inputs[2], graph, bias=bias, backend=backend)
     weight = torch.randn(out.shape, generator=generator(1), dtype=out.dtype)
-    into = inputs if bias is None else [*inputs, bias]
+    into = list(inputs) if bias is None else [*inputs, bias]
     return [out, *torch.autograd.grad((out * weight).sum(), into)]
 
 

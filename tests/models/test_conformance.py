@@ -1,6 +1,7 @@
 """What every model must do, over every entry of the table and every part that a setting can choose."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,8 @@ FEATURES = {
         Columns((CATEGORIES,) * NODE_LABELS, NODE_VALUES), Columns((CATEGORIES,) * EDGE_LABELS, EDGE_VALUES)
     ),
 }
-VARIANTS = [
+Variant = tuple[str, dict[str, Any]]
+VARIANTS: list[Variant] = [
     *((name, {}) for name in MODELS),
     *(("mnagt", {"readout": readout}) for readout in READOUTS),
     *(("mnagt", {"mixer": mixer}) for mixer in MIXERS),
@@ -54,13 +56,13 @@ def batch_like(features: Features, seed: int = 0) -> GraphBatch:
     return random_batch([5, 1, 4, 2, 7, 2, 3], 0.4, seed, **parts)
 
 
-def built(name: str, settings: dict, features: Features, seed: int = 0) -> GraphModel:
+def built(name: str, settings: dict[str, Any], features: Features, seed: int = 0) -> GraphModel:
     torch.manual_seed(seed)
     return build_model(name, settings, features, OUTPUTS)
 
 
 @pytest.fixture(params=VARIANTS, ids=lambda v: "-".join([v[0], *map(str, v[1].values())]))
-def variant(request):
+def variant(request) -> Variant:
     return request.param
 
 
@@ -69,25 +71,25 @@ def features(request):
     return FEATURES[request.param]
 
 
-def test_renaming_nodes_changes_no_answer(variant, features):
+def test_renaming_nodes_changes_no_answer(variant: Variant, features):
     model, batch = built(*variant, features).double().eval(), doubled(batch_like(features))
     torch.testing.assert_close(model(renamed(batch, order_within(batch, 1))), model(batch))
 
 
-def test_a_graph_does_not_see_its_batch(variant, features):
+def test_a_graph_does_not_see_its_batch(variant: Variant, features):
     model, batch = built(*variant, features).double().eval(), doubled(batch_like(features))
     separately = torch.cat([model(alone(batch, g)) for g in range(batch.num_graphs)])
     torch.testing.assert_close(model(batch), separately)
 
 
-def test_gradients_reach_every_parameter(variant, features):
+def test_gradients_reach_every_parameter(variant: Variant, features):
     model = built(*variant, features).train()
     (model(batch_like(features)) * torch.randn(7, OUTPUTS)).sum().backward()
     silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
     assert not silent
 
 
-def test_saved_and_loaded_it_answers_the_same(variant, features, tmp_path):
+def test_saved_and_loaded_it_answers_the_same(variant: Variant, features, tmp_path):
     model, batch = built(*variant, features), batch_like(features)
     model.train()(batch)  # running statistics are part of what is kept
     save_tensors(tmp_path / "model.safetensors", model.state_dict())

@@ -31,6 +31,10 @@ def test_a_virtual_node_is_joined_to_all_and_read_at_the_end(graph):
     readout, x = VirtualNode(DIM), torch.randn(graph.num_nodes, DIM, generator=generator(0))
     more_x, more = readout.prepare(x, graph)
     assert more.sizes.tolist() == [n + 1 for n in graph.sizes.tolist()]
+    assert more.edge_labels is not None
+    assert graph.edge_labels is not None
+    assert more.edge_values is not None
+    assert graph.edge_values is not None
     hubs = more.node_ptr[1:] - 1
     assert more.in_degree[hubs].tolist() == graph.sizes.tolist()
     assert more.num_edges == graph.num_edges + 2 * graph.num_nodes

@@ -10,8 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mnagt.cli.options import add_options, given
+from mnagt.cli.options import Parser, add_options, given
 from mnagt.errors import InputError
+from mnagt.files import make_folder, written_atomically
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
 
 
@@ -25,7 +26,7 @@ class Command:
 
 def _chosen_model(words: Sequence[str], default: str) -> str:
     """The model named on the command line, read ahead of the rest: its settings are options too."""
-    ahead = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    ahead = Parser(prog="mnagt train", add_help=False, allow_abbrev=False)
     ahead.add_argument("--model")
     ahead.add_argument("--recipe")
     found, _ = ahead.parse_known_args(list(words))
@@ -45,6 +46,8 @@ def _train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     from mnagt.registry import lookup
 
     name = _chosen_model(words, RunConfig.model)
+    if name != RunConfig.model:
+        parser.set_defaults(command=f"mnagt train --model {name}")
     parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set in TU layout")
     parser.add_argument("--model", help=f"one of {', '.join(MODELS)} [{RunConfig.model}]")
     parser.add_argument("--recipe", metavar="FILE", help="TOML file with the run's settings; options override it")
@@ -75,7 +78,7 @@ def run_config(args: argparse.Namespace) -> RunConfig:
         model=model,
         settings=settings | given(args, lookup(MODELS, model, "model").config),
         train=replace(base.train, **given(args, TrainConfig)),
-        split=replace(base.split, **given(args, SplitConfig, prefix="split_")),
+        split=replace(base.split, **given(args, SplitConfig, prefix="split_", kind="--split")),
         device=args.device or base.device,
     )
 
@@ -90,6 +93,8 @@ def _train(args: argparse.Namespace) -> int:
     from mnagt.training.run import resume, train
 
     show = {"reporter": reporter(), "tensorboard": args.tensorboard}
+    if args.resume:
+        _refuse_settings(args)
     config = None if args.resume else run_config(args)
     out = args.out or _new_folder(config) if config else args.resume
     try:
@@ -103,6 +108,14 @@ def _train(args: argparse.Namespace) -> int:
     print(f"epoch {result.epoch}, chosen by validation {result.metric} {result.valid:.4f}: {test}")
     print(f"saved in {out}; try: mnagt evaluate {out}")
     return 0
+
+
+def _refuse_settings(args: argparse.Namespace) -> None:
+    """A run goes on as it began."""
+    apart = ("run", "command", "options", "resume", "tensorboard")
+    said = [name for name, value in vars(args).items() if value is not None and name not in apart]
+    if said:
+        raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(said)}")
 
 
 def _evaluate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -140,8 +153,6 @@ def _predict(args: argparse.Namespace) -> None:
     if args.out is None:
         _write_csv(table, sys.stdout)
         return
-    from mnagt.files import written_atomically
-
     with written_atomically(args.out) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
         _write_csv(table, file)
     print(f"{len(table['graph'])} predictions in {args.out}", file=sys.stderr)
@@ -211,6 +222,8 @@ def _trials(args: argparse.Namespace) -> None:
     recipes = {path: read_recipe(path) for path in args.recipes}
     if args.device:
         recipes = {path: replace(config, device=args.device) for path, config in recipes.items()}
+    if args.seeds < 1 or args.jobs < 1:
+        raise InputError(f"--seeds and --jobs count from 1, got {args.seeds} and {args.jobs}")
     seeds = range(args.seeds)
     names = {path: path.parent.name + "/" + path.stem for path in recipes}
     configs = {path: [with_seed(config, seed) for seed in seeds] for path, config in recipes.items()}
@@ -241,7 +254,9 @@ def _quickstart_options(parser: argparse.ArgumentParser, words: Sequence[str]) -
 def _quickstart(args: argparse.Namespace) -> None:
     from mnagt.experiments.quickstart import QuickstartConfig, quickstart
 
-    quickstart(QuickstartConfig(**given(args, QuickstartConfig)), args.out, say=print)
+    config = QuickstartConfig(**given(args, QuickstartConfig))
+    make_folder(args.out)  # the report comes last: better to know now
+    quickstart(config, args.out, say=print)
 
 
 def _print_table(head: list[str], rows: list[list[Any]]) -> None:
@@ -256,7 +271,8 @@ def _print_table(head: list[str], rows: list[list[Any]]) -> None:
 COMMANDS = {
     "quickstart": Command(
         "see it work: cross-validate on molecules that come with the package",
-        "Cross-validates the default model and a GIN on MUTAG, saves a model, predicts unseen molecules, writes a report.",
+        "Cross-validates the default model and a GIN on MUTAG, saves a model, predicts unseen molecules and writes a "
+        "report.",
         _quickstart_options,
         _quickstart,
     ),

@@ -4,9 +4,17 @@ import argparse
 import dataclasses
 import types
 import typing
-from typing import Any
+from typing import Any, NoReturn
 
+from mnagt.errors import InputError
 from mnagt.settings import described, from_word
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells what is wrong as everything else does, in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; `{self.prog} --help` explains")
 
 
 def add_options(
@@ -26,14 +34,15 @@ def add_options(
             )
 
 
-def given(args: argparse.Namespace, cls: type, *, prefix: str = "") -> dict[str, Any]:
-    """The fields of ``cls`` that were set on the command line."""
+def given(args: argparse.Namespace, cls: type, *, prefix: str = "", **spelt: str) -> dict[str, Any]:
+    """The fields of ``cls`` that were set on the command line. ``spelt`` holds options not named after their field."""
     hints = typing.get_type_hints(cls)
     values = {}
     for field in dataclasses.fields(cls):
         word = getattr(args, prefix + field.name, None)
         if word is not None:
-            values[field.name] = from_word(hints[field.name], word, option(prefix + field.name))
+            name = spelt.get(field.name, option(prefix + field.name))
+            values[field.name] = from_word(hints[field.name], word, name)
     return values
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -13,6 +14,9 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import pointer_of_counts, ragged_arange
 from mnagt.tasks import Task
+
+LONG_GRAPH = 1024
+"""Edges a graph, on average, from which copying graph by graph is faster than picking edge by edge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,47 +79,24 @@ class PackedDataset:
     def batch(self, indices: Int[Tensor, "batch"]) -> GraphBatch:
         """The graphs ``indices``, in that order, as one batch."""
         indices = torch.as_tensor(indices, dtype=torch.long).cpu()
-        if len(indices) and not (0 <= int(indices.min()) and int(indices.max()) < len(self)):
-            raise InputError(
-                f"{self.name} has graphs 0 to {len(self) - 1}; asked for {int(indices.min())} to {int(indices.max())}"
-            )
-        first_node, first_edge = self.node_ptr[indices], self.edge_ptr[indices]
-        sizes, edges = self.node_ptr[indices + 1] - first_node, self.edge_ptr[indices + 1] - first_edge
-        node_ptr = pointer_of_counts(sizes)
-        num_nodes, num_edges = int(node_ptr[-1]), int(edges.sum())
-
-        first_node, first_edge, here, edge_counts, ptr = self._moved(first_node, first_edge, sizes, edges, node_ptr)
-        node = ragged_arange(first_node, here, num_nodes)
-        edge = ragged_arange(first_edge, edge_counts, num_edges)
-        source = self.source.index_select(0, edge) + torch.repeat_interleave(
-            ptr[:-1], edge_counts, output_size=num_edges
-        )
-
-        def of_nodes(column: Tensor | None) -> Tensor | None:
-            return None if column is None else column.index_select(0, node)
-
-        def of_edges(column: Tensor | None) -> Tensor | None:
-            return None if column is None else column.index_select(0, edge)
-
+        graphs = indices.numpy()
+        if len(graphs) and graphs.view(np.uint64).max() >= len(self):  # numbers below zero read as huge ones
+            raise InputError(f"{self.name} has graphs 0 to {len(self) - 1}; asked for {graphs.min()} to {graphs.max()}")
+        rows = _HostRows if self.device.type == "cpu" else partial(_DeviceRows, device=self.device)
+        nodes, edges = rows(self.node_ptr, graphs), rows(self.edge_ptr, graphs)
         return GraphBatch(
-            sizes=sizes,
-            node_ptr=ptr,
-            in_ptr=pointer_of_counts(self.in_degree.index_select(0, node).long()),
-            source=source,
+            sizes=torch.from_numpy(nodes.counts),
+            node_ptr=torch.from_numpy(nodes.ptr).to(self.device, non_blocking=True),
+            in_ptr=pointer_of_counts(nodes.of(self.in_degree)),
+            source=edges.of_raised(self.source, nodes.ptr[:-1]),
             is_symmetric=self.is_symmetric,
-            node_labels=of_nodes(self.node_labels),
-            node_values=of_nodes(self.node_values),
-            edge_labels=of_edges(self.edge_labels),
-            edge_values=of_edges(self.edge_values),
+            node_labels=None if self.node_labels is None else nodes.of(self.node_labels),
+            node_values=None if self.node_values is None else nodes.of(self.node_values),
+            edge_labels=None if self.edge_labels is None else edges.of(self.edge_labels),
+            edge_values=None if self.edge_values is None else edges.of(self.edge_values),
             targets=self.targets.index_select(0, indices.to(self.device, non_blocking=True)),
-            encodings={name: column.index_select(0, node) for name, column in self.encodings.items()},
+            encodings={name: nodes.of(column) for name, column in self.encodings.items()},
         )
-
-    def _moved(self, *small: Tensor) -> tuple[Tensor, ...]:
-        """Per-graph numbers, one transfer for all, to where the graphs lie."""
-        if self.device.type == "cpu":
-            return small
-        return torch.cat(small).to(self.device, non_blocking=True).split([len(t) for t in small])
 
     def batches(
         self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None, start: int = 0
@@ -126,12 +107,14 @@ class PackedDataset:
         holds graphs of like size. Within a batch graphs are always in order of size: attention then finds equal
         ones side by side. The first ``start`` batches are left out.
         """
+        sizes, order = self.sizes.numpy(), indices.cpu().numpy()
         if generator is None:
-            order = indices[self.sizes[indices].argsort(stable=True)]
+            order = order[sizes[order].argsort(kind="stable")]
         else:
-            order = indices[torch.randperm(len(indices), generator=generator)]
-        for chunk in order.split(batch_size)[start:] if len(order) else ():
-            chunk = chunk[self.sizes[chunk].argsort(stable=True)]
+            order = order[torch.randperm(len(order), generator=generator).numpy()]
+        for at in range(start * batch_size, len(order), batch_size):
+            chunk = order[at : at + batch_size]
+            chunk = torch.from_numpy(chunk[sizes[chunk].argsort(kind="stable")])
             yield chunk, self.batch(chunk)
 
     def to(self, device: torch.device | str) -> "PackedDataset":
@@ -188,3 +171,59 @@ class PackedDataset:
             edge_values=whole.edge_values,
             vocabularies=dict(vocabularies or {}),
         )
+
+
+class _HostRows:
+    """The rows of some graphs in flat columns on the CPU, laid end to end.
+
+    NumPy does the work: a batch is so little of it that the cost of calling torch would show.
+    """
+
+    def __init__(self, ptr: Int[Tensor, "all_graphs_and_end"], graphs: np.ndarray) -> None:
+        ends = ptr.numpy()
+        self.first = ends[graphs]
+        self.counts = ends[graphs + 1] - self.first
+        self.ptr = np.zeros(len(graphs) + 1, dtype=np.int64)
+        np.cumsum(self.counts, out=self.ptr[1:])
+
+    @cached_property
+    def index(self) -> np.ndarray:
+        index = np.repeat(self.first - self.ptr[:-1], self.counts)
+        index += np.arange(len(index))
+        return index
+
+    def of(self, column: Tensor) -> Tensor:
+        return torch.from_numpy(column.numpy().take(self.index, axis=0))
+
+    def of_raised(self, column: Int[Tensor, "all"], by: np.ndarray) -> Int[Tensor, "some"]:
+        """The rows of ``column``, those of each graph plus its number in ``by``."""
+        rows, total = column.numpy(), int(self.ptr[-1])
+        if total < LONG_GRAPH * len(by):
+            raised = np.repeat(by, self.counts)
+            raised += rows.take(self.index)
+            return torch.from_numpy(raised)
+        raised = np.empty(total, dtype=np.int64)
+        ends = zip(self.first.tolist(), self.ptr[:-1].tolist(), self.ptr[1:].tolist(), by.tolist(), strict=True)
+        for first, start, end, number in ends:
+            own = raised[start:end]
+            own[:] = rows[first : first + end - start]
+            own += number
+        return torch.from_numpy(raised)
+
+
+class _DeviceRows:
+    """The same for columns on a GPU: a few numbers a graph travel there, and no index of rows."""
+
+    def __init__(self, ptr: Int[Tensor, "all_graphs_and_end"], graphs: np.ndarray, device: torch.device) -> None:
+        host = _HostRows(ptr, graphs)
+        self.counts, self.ptr, self.total = host.counts, host.ptr, int(host.ptr[-1])
+        moved = torch.from_numpy(np.stack([host.first, host.counts])).to(device, non_blocking=True)
+        self.moved_counts = moved[1]
+        self.index = ragged_arange(moved[0], moved[1], self.total)
+
+    def of(self, column: Tensor) -> Tensor:
+        return column.index_select(0, self.index)
+
+    def of_raised(self, column: Int[Tensor, "all"], by: np.ndarray) -> Int[Tensor, "some"]:
+        moved = torch.from_numpy(by).to(column.device, non_blocking=True)
+        return self.of(column) + torch.repeat_interleave(moved, self.moved_counts, output_size=self.total)

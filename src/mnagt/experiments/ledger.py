@@ -1,5 +1,6 @@
 """One JSON line for each finished trial: what was run, where, and what it gave."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -10,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from mnagt.errors import InputError
+from mnagt.files import make_folder
 from mnagt.training.config import RunConfig
 from mnagt.training.run import Result
 from mnagt.version import __version__
@@ -34,15 +36,22 @@ class Ledger:
         self.path = path
 
     def records(self) -> Iterator[dict[str, Any]]:
-        if not self.path.exists():
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except FileNotFoundError:
             return
-        lines = self.path.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read ({error.strerror}); choose another ledger") from None
         for number, line in enumerate(lines, start=1):
             try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
+                record = json.loads(line)
+            except ValueError:
                 if number < len(lines):
                     raise InputError(f"{self.path}, line {number}: not JSON; remove the line") from None
+                return
+            if not isinstance(record, dict) or not {"key", "result"} <= record.keys():
+                raise InputError(f"{self.path}, line {number}: not a trial; remove the line or choose another ledger")
+            yield record
 
     def find(self, config: RunConfig) -> dict[str, Any] | None:
         """The record of this trial, if it was run."""
@@ -52,19 +61,45 @@ class Ledger:
     def append(self, config: RunConfig, result: Result) -> dict[str, Any]:
         """Add a finished trial."""
         record = {"key": trial_key(config), "config": asdict(config), "result": asdict(result), **circumstances()}
-        line = json.dumps(record, sort_keys=True) + "\n"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read())[1] != b"\n":
-                    line = "\n" + line
-                file.write(line.encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error.strerror}") from error
+        self._write(json.dumps(record, sort_keys=True) + "\n")
         return record
+
+    def check(self) -> None:
+        """Refuse a ledger that could not be added to, before any trial is run."""
+        self._write("")
+
+    def _write(self, line: str) -> None:
+        make_folder(self.path.parent, wanted=self.path)
+        try:
+            with self.path.open("ab+", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                end = _end_of_whole_lines(file)
+                try:
+                    file.truncate(end)
+                    if end and file.seek(end - 1) and file.read() != b"\n":
+                        line = "\n" + line
+                    if file.write(line.encode()) < len(line.encode()):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(end)
+                    raise
+        except OSError as error:
+            raise InputError(
+                f"cannot write {self.path}: {error.strerror}; free some space or choose another"
+            ) from error
+
+
+def _end_of_whole_lines(file: IO[bytes]) -> int:
+    """Where the last whole line ends; what a crash left after it is no trial."""
+    file.seek(0)
+    content = file.read()
+    start = content.rfind(b"\n") + 1
+    try:
+        json.loads(content[start:])
+    except ValueError:
+        return start
+    return len(content)
 
 
 def circumstances() -> dict[str, Any]:

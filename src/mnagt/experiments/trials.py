@@ -31,15 +31,22 @@ def run_trials(
 ) -> list[dict[str, Any]]:
     """The records of these trials, in order; those that the ledger lacks are run now, ``jobs`` at a time."""
     configs = list(configs)
-    missing = [config for config in configs if ledger.find(config) is None]
+    there = {record["key"] for record in ledger.records()}
+    missing = {key: config for config in configs if (key := trial_key(config)) not in there}.values()
+    if missing:
+        ledger.check()
     if jobs == 1:
         for config in missing:
             told(config, ledger.append(config, run_trial(config)))
     else:
         with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_one_thread) as pool:
             running = {pool.submit(run_trial, config): config for config in missing}
-            for done in as_completed(running):
-                told(running[done], ledger.append(running[done], done.result()))
+            try:
+                for done in as_completed(running):
+                    told(running[done], ledger.append(running[done], done.result()))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     by_key = {record["key"]: record for record in ledger.records()}
     return [by_key[trial_key(config)] for config in configs]
 

@@ -1,7 +1,7 @@
 """A trained model in a folder that stands alone: ``config.json`` and ``model.safetensors`` rebuild it."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,17 @@ class Trained:
     """Settings that differ from the model's defaults."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """Where it comes from: data set, run settings."""
+    vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of the categories that it learned from, in its order, by column: 'node_labels/0', ..."""
 
     def outputs(
         self, dataset: PackedDataset, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
     ) -> Float[Tensor, "some outputs"]:
         """What the model says of these graphs (all, if none are named), in that order."""
-        self.check(dataset)
+        dataset = self.aligned(dataset)
         indices = torch.arange(len(dataset)) if indices is None else indices
-        return outputs(self.model.to(device), dataset.to(device), indices).cpu()
+        graphs, asked = indices.unique(return_inverse=True)
+        return outputs(self.model.to(device), dataset.to(device), graphs).cpu()[asked]
 
     def predict(
         self, dataset: PackedDataset, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
@@ -68,6 +71,29 @@ class Trained:
                         f"it was trained on {self.origin.get('dataset', 'other graphs')}"
                     )
 
+    def aligned(self, dataset: PackedDataset) -> PackedDataset:
+        """The graphs with categories numbered as in training: another file may lack some, and then counts otherwise."""
+        self.check(dataset)
+        changed = {}
+        for kind in ("node_labels", "edge_labels"):
+            labels: Tensor | None = getattr(dataset, kind)
+            if labels is None:
+                continue
+            for column in range(labels.shape[1]):
+                key = f"{kind}/{column}"
+                there, known = list(dataset.vocabularies.get(key, ())), list(self.vocabularies.get(key, ()))
+                if not there or not known or there == known[: len(there)]:
+                    continue
+                for name in there:
+                    if name not in known:
+                        raise InputError(
+                            f"{dataset.name}: column {column} of {kind} holds {name}, which the model has not met; "
+                            f"it was trained on {self.origin.get('dataset', 'other graphs')}"
+                        )
+                place = torch.tensor([*(known.index(name) for name in there), -1])  # -1, 'none', stays -1
+                changed.setdefault(kind, labels.clone())[:, column] = place.to(labels)[labels[:, column].long()]
+        return replace(dataset, **changed)
+
     def save(self, folder: Path) -> None:
         """Write the model; the weights go last, so that a folder with weights is whole."""
         write_json(
@@ -78,9 +104,20 @@ class Trained:
                 "features": asdict(self.model.features),
                 "task": task_to_dict(self.task),
                 "origin": dict(self.origin),
+                "vocabularies": {column: list(names) for column, names in self.vocabularies.items()},
             },
         )
         save_tensors(folder / WEIGHTS, self.model.state_dict())
+
+
+def built(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
+    """The model, or an error that names it where PyTorch refuses a setting or has no room."""
+    try:
+        return build_model(name, settings, features, outputs)
+    except InputError:
+        raise
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise InputError(f"model {name}: {' '.join(str(error).split())}; change its settings") from error
 
 
 def load_model(folder: Path | str) -> Trained:
@@ -88,16 +125,20 @@ def load_model(folder: Path | str) -> Trained:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the folder that `mnagt train` wrote")
+    if not (folder / CONFIG).exists() or not (folder / WEIGHTS).exists():
+        raise InputError(f"{folder}: holds no trained model; train it, or go on with `mnagt train --resume {folder}`")
     content = read_json(folder / CONFIG)
     try:
         name, settings = content["model"]["name"], content["model"]["settings"]
-        features = from_dict(Features, content["features"], where=f"{folder / CONFIG}: features")
+        features = from_dict(Features, content["features"], where="features")
         task = task_from_dict(content["task"])
-    except (KeyError, TypeError) as error:
+        model = built(name, settings, features, task.outputs)
+    except KeyError as error:
         raise InputError(f"{folder / CONFIG}: no {error} in it; it is damaged or not a model's") from None
-    model = build_model(name, settings, features, task.outputs)
-    if not (folder / WEIGHTS).exists():
-        raise InputError(f"{folder}: holds no trained model; train it, or go on with `mnagt train --resume {folder}`")
+    except (TypeError, AttributeError):
+        raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again") from None
+    except InputError as error:
+        raise InputError(f"{folder / CONFIG}: {error}") from None
     weights, _ = load_tensors(folder / WEIGHTS)
     load_weights(model, weights, folder / WEIGHTS)
-    return Trained(model.eval(), task, name, settings, content.get("origin", {}))
+    return Trained(model.eval(), task, name, settings, content.get("origin", {}), content.get("vocabularies", {}))

@@ -13,17 +13,17 @@ import torch
 
 from mnagt.data import load_dataset
 from mnagt.data.packed import PackedDataset
-from mnagt.data.splits import Split, random_split, split_from_files, stratified_folds
+from mnagt.data.splits import PARTS, Split, random_split, split_from_files, stratified_folds
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_json
-from mnagt.models import MODELS, build_model
+from mnagt.models import MODELS
 from mnagt.registry import lookup
 from mnagt.settings import from_dict, read_toml
-from mnagt.tasks import SingleLabel
+from mnagt.tasks import SingleLabel, Task, task_to_dict
 from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.fit import Trainer, outputs_and_targets
 from mnagt.training.logs import RunLogs
-from mnagt.training.model_folder import CONFIG, Trained, load_model
+from mnagt.training.model_folder import CONFIG, Trained, built, load_model
 from mnagt.training.progress import Reporter
 from mnagt.version import __version__
 
@@ -70,17 +70,25 @@ def train(
     SIGTERM it saves its state and raises ``Interrupted``; after any end, even kill -9, ``resume`` goes on from the
     last checkpoint.
     """
+    fresh = None if resume else out
+    if fresh is not None and ((fresh / RUN).exists() or (fresh / CONFIG).exists()):
+        raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
     dataset = dataset or load_dataset(config.dataset)
-    split = make_split(config.split, dataset)
-    if out is not None:
-        split = _open_folder(out, config, dataset, split, resume)
+    split = _kept_split(out, dataset) if out is not None and resume else make_split(config.split, dataset)
     task = dataset.task.fitted(dataset.targets[split.train])
     device = pick_device(config.device)
     with torch.random.fork_rng([]):
         torch.manual_seed(config.train.seed)
-        model = build_model(config.model, config.settings, dataset.features, task.outputs)
+        model = built(config.model, config.settings, dataset.features, task.outputs)
     dataset = with_encodings(dataset, model.encoder.encodings)
-    with _stop_requests() as should_stop, RunLogs(out, reporter or Reporter(), tensorboard) as logs:
+    if fresh is not None:  # nothing is written for a run that cannot begin
+        write_json(fresh / SPLIT, split.to_dict())
+        write_json(fresh / RUN, {"config": asdict(config), "dataset": _facts(dataset)})
+    with (
+        _room_on(device, config),
+        _stop_requests() as should_stop,
+        RunLogs(out, reporter or Reporter(), tensorboard) as logs,
+    ):
         trainer = Trainer(
             model,
             dataset,
@@ -93,7 +101,7 @@ def train(
             should_stop=should_stop,
         )
         at = trainer.run()
-    test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train))
+        test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train))
     assert at.best_score is not None
     result = Result(
         task.metric,
@@ -105,7 +113,12 @@ def train(
         device_name(device),
     )
     trained = Trained(
-        model.cpu(), task, config.model, config.settings, {"dataset": dataset.name, "run": asdict(config)}
+        model.cpu(),
+        task,
+        config.model,
+        config.settings,
+        {"dataset": dataset.name, "run": asdict(config)},
+        dataset.vocabularies,
     )
     if out is not None:
         trained.save(out)
@@ -117,13 +130,19 @@ def resume(out: Path, *, reporter: Reporter | None = None, tensorboard: bool = F
     """Go on with the run in ``out``."""
     if not (out / RUN).exists():
         raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
-    config = from_dict(RunConfig, read_json(out / RUN)["config"], where=str(out / RUN))
+    config = from_dict(RunConfig, _kept(out, "config"), where=str(out / RUN))
     return train(config, out, reporter=reporter, tensorboard=tensorboard, resume=True)
 
 
 def read_recipe(path: Path) -> RunConfig:
     """A run's settings from a TOML file."""
-    return from_dict(RunConfig, read_toml(path), where=str(path))
+    config = from_dict(RunConfig, read_toml(path), where=str(path))
+    try:
+        settings = lookup(MODELS, config.model, "model").config
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    from_dict(settings, config.settings, where=f"{path}: settings")
+    return config
 
 
 def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
@@ -134,14 +153,17 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
         case "stratified":
             if not isinstance(dataset.task, SingleLabel):
                 raise InputError(
-                    f"split.kind stratified needs one class a graph; {dataset.name} is {dataset.task.kind}"
+                    f"a stratified split needs one class a graph, and {dataset.name} is {dataset.task.kind}; "
+                    "split at random"
                 )
             if not 0 <= config.fold < config.folds:
                 raise InputError(f"split.fold must be 0 to {config.folds - 1}, got {config.fold}")
             return stratified_folds(dataset.targets, config.folds, config.seed)[config.fold]
         case "files":
             if config.folder is None:
-                raise InputError("split.kind files needs split.folder, the folder with train, valid and test")
+                raise InputError(
+                    "a split from files needs their folder: --split-folder, or folder under [split] in a recipe"
+                )
             return split_from_files(Path(config.folder), len(dataset))
 
 
@@ -164,7 +186,9 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise InputError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise InputError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"no device {name!r}: {torch.cuda.device_count()} GPUs here; use --device cpu or auto")
     return device
@@ -177,27 +201,51 @@ def device_name(device: torch.device) -> str:
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
-def _open_folder(out: Path, config: RunConfig, dataset: PackedDataset, split: Split, resume: bool) -> Split:
-    """A fresh folder with the run's settings and split, or the split that a run to go on with kept."""
-    facts = {
+def _facts(dataset: PackedDataset) -> dict[str, Any]:
+    """Enough to notice that a data set has changed."""
+    return {
         "name": dataset.name,
         "graphs": len(dataset),
         "nodes": int(dataset.node_ptr[-1]),
         "edges": len(dataset.source),
     }
-    if resume:
-        kept = read_json(out / RUN)["dataset"]
-        if kept != facts:
-            raise InputError(
-                f"{out / RUN}: the run began on {kept}, and the data set is now {facts}; put the old one back"
-            )
-        return Split.from_dict(read_json(out / SPLIT))
-    if (out / RUN).exists() or (out / CONFIG).exists():
-        raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
-    lookup(MODELS, config.model, "model")
-    write_json(out / SPLIT, split.to_dict())
-    write_json(out / RUN, {"config": asdict(config), "dataset": facts})
+
+
+def _kept(folder: Path, what: str) -> Any:
+    """The part called ``what`` of the run's record."""
+    record = read_json(folder / RUN)
+    if not isinstance(record, dict) or what not in record:
+        raise InputError(f"{folder / RUN}: no {what!r} in it; it is damaged or not a run's: restore it or train again")
+    return record[what]
+
+
+def _kept_split(folder: Path, dataset: PackedDataset) -> Split:
+    """The split that the run in ``folder`` began with, on the data set that it began on."""
+    kept, facts = _kept(folder, "dataset"), _facts(dataset)
+    if kept != facts:
+        raise InputError(
+            f"{folder / RUN}: the run began on {kept}, and the data set is now {facts}; put the old one back"
+        )
+    try:
+        split = Split.from_dict(read_json(folder / SPLIT))
+        dataset.sizes[torch.cat([split.train, split.valid, split.test])]
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError):
+        raise InputError(f"{folder / SPLIT}: damaged or not a split; restore it or train again") from None
     return split
+
+
+@contextmanager
+def _room_on(device: torch.device, config: RunConfig) -> Iterator[None]:
+    """A GPU without room, told in one line."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise InputError(
+            f"{device_name(device)} has no room for batches of {config.train.batch_size} graphs; "
+            "lower batch_size or choose a smaller model"
+        ) from error
 
 
 @contextmanager
@@ -225,16 +273,27 @@ def evaluate(
     folder: Path, *, dataset: str | None = None, part: str = "test", device: str = "auto"
 ) -> dict[str, float | int]:
     """Scores of the model in ``folder``, on a part of the graphs it was trained from or on all of another data set."""
+    if part not in ("all", *PARTS):
+        raise InputError(f"part must be one of {', '.join(PARTS)} or all, got {part!r}")
     trained = load_model(folder)
-    graphs = load_dataset(dataset or read_json(folder / RUN)["config"]["dataset"])
+    graphs = load_dataset(dataset or from_dict(RunConfig, _kept(folder, "config"), where=str(folder / RUN)).dataset)
     if dataset is not None or part == "all":
         indices = torch.arange(len(graphs))
     else:
-        indices = getattr(Split.from_dict(read_json(folder / SPLIT)), part)
-    if type(graphs.task) is not type(trained.task) or graphs.task.outputs != trained.task.outputs:
-        raise InputError(f"{graphs.name} asks for {graphs.task}, and the model answers {trained.task}")
+        indices = getattr(_kept_split(folder, graphs), part)
+    asked, answered = _question(graphs.task), _question(trained.task)
+    if asked != answered:
+        raise InputError(
+            f"{graphs.name} asks for {asked}, and the model answers {answered}; choose graphs like its own"
+        )
     output = trained.outputs(graphs, indices, pick_device(device))
     return {"graphs": len(indices), **trained.task.scores(output, graphs.targets[indices])}
+
+
+def _question(task: Task) -> str:
+    """What is asked, without what was taken from training targets."""
+    told = task_to_dict(task)
+    return f"{task.kind} ({', '.join(told.get('classes') or told['names'])})"
 
 
 def predict(
@@ -242,9 +301,11 @@ def predict(
 ) -> dict[str, list]:
     """Answers of the model in ``folder`` as columns of a table: the graph's number, then what the task says of it."""
     trained, source = load_model(folder), load_dataset(dataset)
-    indices = torch.arange(len(source)) if graphs is None else torch.tensor(list(graphs), dtype=torch.long)
-    if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < len(source)):
-        raise InputError(f"{source.name} has graphs 0 to {len(source) - 1}; asked for {indices.tolist()}")
+    graphs = range(len(source)) if graphs is None else graphs
+    for graph in graphs:
+        if not 0 <= graph < len(source):
+            raise InputError(f"{source.name} has graphs 0 to {len(source) - 1}; asked for {graph}")
+    indices = torch.tensor(list(graphs), dtype=torch.long)
     return {"graph": indices.tolist(), **trained.predict(source, indices, pick_device(device))}
 
 

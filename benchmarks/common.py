@@ -1,0 +1,69 @@
+"""What the benchmarks share: data, interleaved timing, the machine in words, and how figures are written."""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    return options
+
+
+def data_file(name: str) -> Path:
+    """``name`` in the folder that ``MNAGT_DATA`` names."""
+    path = Path(os.environ.get("MNAGT_DATA", ".")) / name
+    if not path.exists():
+        sys.exit(f"{path} is not there; set MNAGT_DATA to the folder that holds it")
+    return path
+
+
+def medians(variants: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 3) -> dict[str, float]:
+    """Median seconds of each variant. They take turns, so that what else the machine does hits all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    names = list(variants)
+    for at in range(-warm_up, rounds):
+        turn = at % len(names)
+        for name in names[turn:] + names[:turn]:
+            start = time.perf_counter()
+            result = variants[name]()
+            took = time.perf_counter() - start
+            del result
+            if at >= 0:
+                seconds[name].append(took)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+def machine() -> dict[str, Any]:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "platform": platform.platform(),
+        "cpu": models[0] if models else platform.processor(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "torch_geometric", "numpy", "mnagt")},
+    }
+
+
+def write(out: Path | None, figures: Mapping[str, Any]) -> None:
+    """The figures, and the machine they are of, as JSON."""
+    if out:
+        out.write_text(json.dumps({**figures, "machine": machine()}, indent=2) + "\n", encoding="utf-8")
+
+
+def exit_if_missed(missed: list[str]) -> None:
+    """Leaves with status 1, naming the targets that were missed, if any were."""
+    if missed:
+        sys.exit("missed: " + "; ".join(missed))

@@ -1,0 +1,126 @@
+"""Files are written whole or not at all, whatever the disk says."""
+
+import errno
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from mnagt.errors import InputError
+from mnagt.files import make_folder, read_json, write_json, write_text, written_atomically
+from mnagt.training.checkpoint import load_tensors, save_tensors
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("only root may mount a small disk; the test without one says the same")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing reaches the disk any more."""
+
+    def refuse(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("mnagt.files.os.fsync", refuse)
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "a" / "b" / "it.txt"
+    with written_atomically(path) as scratch:
+        scratch.write_text("half")
+        assert not path.exists()
+    assert path.read_text() == "half"
+    assert os.listdir(path.parent) == ["it.txt"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_whatever_ends_the_writing_the_old_file_stays(tmp_path, error):
+    path = tmp_path / "it.txt"
+    write_text(path, "old")
+
+    def write_and_fail() -> None:
+        with written_atomically(path) as scratch:
+            scratch.write_text("new")
+            raise error
+
+    with pytest.raises(error):
+        write_and_fail()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["it.txt"]
+
+
+def test_on_a_full_disk_the_old_file_stays(tmp_path, request):
+    path = tmp_path / "it.txt"
+    write_text(path, "old")
+    request.getfixturevalue("full_disk")
+    with pytest.raises(InputError, match=r"cannot write .*it\.txt: No space left on device; .* free some space"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["it.txt"]
+
+
+def test_on_a_full_disk_the_old_checkpoint_stays(small_disk):
+    path = small_disk / "last.safetensors"
+    save_tensors(path, {"w": torch.arange(7)}, {"epoch": 3})
+    with pytest.raises(InputError, match=r"cannot write .*last\.safetensors: .*No space left.* free some space"):
+        save_tensors(path, {"w": torch.zeros(100_003)}, {"epoch": 4})
+    tensors, note = load_tensors(path)
+    assert tensors["w"].tolist() == list(range(7))
+    assert note == {"epoch": 3}
+    assert os.listdir(small_disk) == ["last.safetensors"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "it.txt", tmp_path / "file" / "deep" / "it.txt"):
+        with pytest.raises(InputError, match=f"cannot write {path}: there is a file where its folder would be"):
+            write_text(path, "text")
+    with pytest.raises(InputError, match=r"cannot write .*: it is a folder; choose another name"):
+        write_text(tmp_path, "text")
+    with pytest.raises(InputError, match="there is a file where its folder would be"):
+        make_folder(tmp_path / "file")
+
+
+def test_a_place_one_may_not_write_is_named(tmp_path, monkeypatch):
+    def refuse(*args: object, **named: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("mnagt.files.tempfile.mkstemp", refuse)
+    with pytest.raises(InputError, match="Permission denied; choose a place that can be written"):
+        write_text(tmp_path / "it.txt", "text")
+
+
+def test_json_comes_back_as_it_was(tmp_path):
+    content = {"a": [1, 2.5, None], "ö": {"b": True}}
+    write_json(tmp_path / "it.json", content)
+    assert read_json(tmp_path / "it.json") == content
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": 1,\n', b"\xff\xfe"])
+def test_damaged_json_is_refused_by_name(tmp_path, content):
+    (tmp_path / "it.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"it\.json: not JSON \(.*\); it is damaged"):
+        read_json(tmp_path / "it.json")
+
+
+def test_missing_or_unreadable_json_is_refused_by_name(tmp_path):
+    with pytest.raises(InputError, match=r"gone\.json: no such file"):
+        read_json(tmp_path / "gone.json")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_json(tmp_path)
