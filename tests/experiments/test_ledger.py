@@ -28,17 +28,17 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_there_is_nothing_before_the_first_trial(ledger):
     assert list(ledger.records()) == []
-    assert ledger.find(trial(0)) is None
+    assert ledger.by_key() == {}
 
 
 def test_a_trial_is_found_again(ledger):
     for seed in (2, 3):
         ledger.append(trial(seed), RESULT)
-    record = ledger.find(trial(3))
+    record = ledger.by_key()[trial_key(trial(3))]
     assert record["config"]["train"]["seed"] == 3
     assert record["result"]["test"] == {"accuracy": 0.5}
     assert {"date", "machine", "versions", "commit"} <= record.keys()
-    assert ledger.find(trial(5)) is None
+    assert trial_key(trial(5)) not in ledger.by_key()
 
 
 def test_the_key_is_that_of_the_trial_and_not_of_the_machine():
@@ -52,6 +52,26 @@ def test_the_key_is_that_of_the_trial_and_not_of_the_machine():
         replace(config, dataset="X"),
     ]
     assert len({trial_key(c) for c in [config, *others]}) == 5
+
+
+def test_defaults_written_out_are_the_same_trial():
+    assert trial_key(replace(trial(0), settings={"dim": 64})) == trial_key(trial(0))
+
+
+def test_a_setting_that_came_later_counts_as_its_default(ledger):
+    ledger.append(trial(2), RESULT)
+    record = json.loads(ledger.path.read_text())
+    del record["config"]["train"]["average"], record["config"]["settings"]["head_dropout"]
+    ledger.path.write_text(json.dumps(record) + "\n")
+    assert trial_key(trial(2)) in ledger.by_key()
+
+
+def test_a_trial_with_a_setting_that_is_gone_is_passed_over(ledger):
+    ledger.append(trial(2), RESULT)
+    record = json.loads(ledger.path.read_text())
+    record["config"]["settings"]["phlogiston"] = 1.0
+    ledger.path.write_text(json.dumps(record) + "\n")
+    assert ledger.by_key() == {}
 
 
 def test_a_line_cut_short_by_a_crash_is_passed_over_and_then_removed(ledger):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -82,13 +82,15 @@ class PackedDataset:
         graphs = indices.numpy()
         if len(graphs) and graphs.view(np.uint64).max() >= len(self):  # numbers below zero read as huge ones
             raise InputError(f"{self.name} has graphs 0 to {len(self) - 1}; asked for {graphs.min()} to {graphs.max()}")
-        rows = _HostRows if self.device.type == "cpu" else partial(_DeviceRows, device=self.device)
-        nodes, edges = rows(self.node_ptr, graphs), rows(self.edge_ptr, graphs)
+        nodes, edges = _HostRows(self.node_ptr, graphs), _HostRows(self.edge_ptr, graphs)
+        sizes, node_ptr = torch.from_numpy(nodes.counts), torch.from_numpy(nodes.ptr)
+        if self.device.type != "cpu":
+            nodes, edges, node_ptr = _moved(nodes, edges, self.device)
         return GraphBatch(
-            sizes=torch.from_numpy(nodes.counts),
-            node_ptr=torch.from_numpy(nodes.ptr).to(self.device, non_blocking=True),
+            sizes=sizes,
+            node_ptr=node_ptr,
             in_ptr=pointer_of_counts(nodes.of(self.in_degree)),
-            source=edges.of_raised(self.source, nodes.ptr[:-1]),
+            source=edges.of_raised(self.source, node_ptr[:-1]),
             is_symmetric=self.is_symmetric,
             node_labels=None if self.node_labels is None else nodes.of(self.node_labels),
             node_values=None if self.node_values is None else nodes.of(self.node_values),
@@ -195,11 +197,11 @@ class _HostRows:
     def of(self, column: Tensor) -> Tensor:
         return torch.from_numpy(column.numpy().take(self.index, axis=0))
 
-    def of_raised(self, column: Int[Tensor, "all"], by: np.ndarray) -> Int[Tensor, "some"]:
+    def of_raised(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
         """The rows of ``column``, those of each graph plus its number in ``by``."""
         rows, total = column.numpy(), int(self.ptr[-1])
         if total < LONG_GRAPH * len(by):
-            raised = np.repeat(by, self.counts)
+            raised = np.repeat(by.numpy(), self.counts)
             raised += rows.take(self.index)
             return torch.from_numpy(raised)
         raised = np.empty(total, dtype=np.int64)
@@ -212,18 +214,25 @@ class _HostRows:
 
 
 class _DeviceRows:
-    """The same for columns on a GPU: a few numbers a graph travel there, and no index of rows."""
+    """The same of columns on a GPU, where the index of rows is made."""
 
-    def __init__(self, ptr: Int[Tensor, "all_graphs_and_end"], graphs: np.ndarray, device: torch.device) -> None:
-        host = _HostRows(ptr, graphs)
-        self.counts, self.ptr, self.total = host.counts, host.ptr, int(host.ptr[-1])
-        moved = torch.from_numpy(np.stack([host.first, host.counts])).to(device, non_blocking=True)
-        self.moved_counts = moved[1]
-        self.index = ragged_arange(moved[0], moved[1], self.total)
+    def __init__(self, first: Int[Tensor, "graphs"], counts: Int[Tensor, "graphs"], total: int) -> None:
+        self.counts, self.total = counts, total
+        self.index = ragged_arange(first, counts, total)
 
     def of(self, column: Tensor) -> Tensor:
         return column.index_select(0, self.index)
 
-    def of_raised(self, column: Int[Tensor, "all"], by: np.ndarray) -> Int[Tensor, "some"]:
-        moved = torch.from_numpy(by).to(column.device, non_blocking=True)
-        return self.of(column) + torch.repeat_interleave(moved, self.moved_counts, output_size=self.total)
+    def of_raised(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
+        return self.of(column) + torch.repeat_interleave(by, self.counts, output_size=self.total)
+
+
+def _moved(
+    nodes: _HostRows, edges: _HostRows, device: torch.device
+) -> tuple[_DeviceRows, _DeviceRows, Int[Tensor, "graphs_and_end"]]:
+    """The rows of nodes and edges, and the node pointer, on ``device``: one transfer of a few numbers a graph."""
+    small = [nodes.first, nodes.counts, edges.first, edges.counts, nodes.ptr]
+    together = torch.from_numpy(np.concatenate(small)).to(device, non_blocking=True)
+    first_node, sizes, first_edge, edge_counts, node_ptr = together.split([len(part) for part in small])
+    node_rows = _DeviceRows(first_node, sizes, int(nodes.ptr[-1]))
+    return node_rows, _DeviceRows(first_edge, edge_counts, int(edges.ptr[-1])), node_ptr

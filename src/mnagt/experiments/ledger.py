@@ -17,14 +17,23 @@ import torch
 
 from mnagt.errors import InputError
 from mnagt.files import make_folder
+from mnagt.models import MODELS
+from mnagt.registry import lookup
+from mnagt.settings import from_dict
 from mnagt.training.config import RunConfig
 from mnagt.training.run import Result
 from mnagt.version import __version__
 
 
+def resolved(config: RunConfig) -> dict[str, Any]:
+    """The settings of a trial in full, the model's defaults written out."""
+    model = lookup(MODELS, config.model, "model").config
+    return asdict(config) | {"settings": asdict(from_dict(model, config.settings, where=f"model {config.model}"))}
+
+
 def trial_key(config: RunConfig) -> str:
-    """The same for the same trial: everything that can change its figures, the device left out."""
-    told = asdict(config)
+    """The same for the same trial: everything that can change its figures; device and checkpoints cannot."""
+    told = resolved(config)
     del told["device"], told["train"]["checkpoint_seconds"]
     return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=12).hexdigest()
 
@@ -49,18 +58,27 @@ class Ledger:
                 if number < len(lines):
                     raise InputError(f"{self.path}, line {number}: not JSON; remove the line") from None
                 return
-            if not isinstance(record, dict) or not {"key", "result"} <= record.keys():
+            if not isinstance(record, dict) or not {"config", "result"} <= record.keys():
                 raise InputError(f"{self.path}, line {number}: not a trial; remove the line or choose another ledger")
             yield record
 
-    def find(self, config: RunConfig) -> dict[str, Any] | None:
-        """The record of this trial, if it was run."""
-        key = trial_key(config)
-        return next((record for record in self.records() if record["key"] == key), None)
+    def by_key(self) -> dict[str, dict[str, Any]]:
+        """The records by trial.
+
+        Keys are worked out anew from the settings on record, so that a setting that came later counts as what it is
+        by default. A trial with a setting that is gone cannot be asked for, and is passed over.
+        """
+        found = {}
+        for record in self.records():
+            try:
+                found[trial_key(from_dict(RunConfig, record["config"], where=str(self.path)))] = record
+            except InputError:
+                continue
+        return found
 
     def append(self, config: RunConfig, result: Result) -> dict[str, Any]:
         """Add a finished trial."""
-        record = {"key": trial_key(config), "config": asdict(config), "result": asdict(result), **circumstances()}
+        record = {"config": resolved(config), "result": asdict(result), **circumstances()}
         self._write(json.dumps(record, sort_keys=True) + "\n")
         return record
 

@@ -31,7 +31,7 @@ def run_trials(
 ) -> list[dict[str, Any]]:
     """The records of these trials, in order; those that the ledger lacks are run now, ``jobs`` at a time."""
     configs = list(configs)
-    there = {record["key"] for record in ledger.records()}
+    there = ledger.by_key()
     missing = {key: config for config in configs if (key := trial_key(config)) not in there}.values()
     if missing:
         ledger.check()
@@ -47,8 +47,8 @@ def run_trials(
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    by_key = {record["key"]: record for record in ledger.records()}
-    return [by_key[trial_key(config)] for config in configs]
+    there = ledger.by_key()
+    return [there[trial_key(config)] for config in configs]
 
 
 def run_trial(config: RunConfig) -> Result:

@@ -89,27 +89,22 @@ class NodeEncoder(nn.Module):
     """Vectors for nodes: their columns, or their degree where they have none, plus structural encodings if asked.
 
     Random-walk and Laplacian encodings are taken from ``graph.encodings`` where they were worked out beforehand.
-    The signs of Laplacian eigenvectors mean nothing: in training they are flipped at random, and the labels of a share
-    ``mask`` of the nodes are hidden.
+    The signs of Laplacian eigenvectors mean nothing: in training they are flipped at random.
     """
 
     def __init__(
-        self, columns: Columns, dim: int, *, random_walk: int = 0, laplacian: int = 0, mask: float = 0.0
+        self, columns: Columns, dim: int, *, random_walk: int = 0, laplacian: int = 0
     ) -> None:
         super().__init__()
         self.columns = ColumnEncoder(columns, dim) if columns else None
         self.degree = None if columns else Degree(dim)
-        self.steps, self.vectors, self.mask = random_walk, laplacian, mask
+        self.steps, self.vectors = random_walk, laplacian
         self.random_walk = Continuous(random_walk, dim) if random_walk else None
         self.laplacian = nn.Linear(laplacian, dim, bias=False) if laplacian else None
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         if self.columns is not None:
-            labels = graph.node_labels
-            if self.training and self.mask and labels is not None:
-                is_hidden = torch.rand(len(labels), 1, device=labels.device) < self.mask
-                labels = labels.masked_fill(is_hidden, -1)
-            x = self.columns(labels, graph.node_values)
+            x = self.columns(graph.node_labels, graph.node_values)
         else:
             assert self.degree is not None
             x = self.degree(graph)

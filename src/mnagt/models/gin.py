@@ -28,8 +28,6 @@ class GinConfig:
     dropout: float = 0.0
     """Share of a layer's output dropped in training."""
 
-    mask: float = 0.0
-    """Share of nodes whose labels are hidden in training."""
     head_dropout: float = 0.0
     """Share of the head's hidden units dropped in training."""
 
@@ -46,7 +44,7 @@ def gin(config: GinConfig, features: Features, outputs: int) -> GraphModel:
         return Block(convolution(config.conv, config.dim, features.edges), config.dim, config.dropout)
 
     return GraphModel(
-        NodeEncoder(features.nodes, config.dim, mask=config.mask),
+        NodeEncoder(features.nodes, config.dim),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
         head(config.dim, outputs, config.head_dropout),

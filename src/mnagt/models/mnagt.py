@@ -60,8 +60,6 @@ class MnagtConfig:
     laplacian: int = 0
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
 
-    mask: float = 0.0
-    """Share of nodes whose labels are hidden in training."""
     head_dropout: float = 0.0
     """Share of the head's hidden units dropped in training."""
 
@@ -101,7 +99,7 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
 
     return GraphModel(
         NodeEncoder(
-            features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian, mask=config.mask
+            features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian
         ),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
