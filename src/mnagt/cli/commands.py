@@ -238,7 +238,7 @@ def _trials(args: argparse.Namespace) -> None:
     for path, each in configs.items():
         s = summarise(run_trials(each, ledger))
         rows.append([
-            names[path], s.trials, f"{100 * s.test_mean:.2f} ± {100 * s.test_std:.2f}", f"{100 * s.valid_mean:.2f}",
+            names[path], s.trials, f"{s.test_mean:.4f} ± {s.test_std:.4f}", f"{s.valid_mean:.4f}",
             f"{s.parameters:,}", f"{s.seconds:.1f}",
         ])  # fmt: skip
     _print_table(["recipe", "trials", "test", "valid", "parameters", "seconds"], rows)

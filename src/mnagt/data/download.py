@@ -2,6 +2,7 @@
 
 import http.client
 import logging
+import os
 import time
 import urllib.error
 import urllib.parse
@@ -30,6 +31,8 @@ def download_tu(name: str, root: Path, site: str = TU_SITE, largest: int = LARGE
     url = f"{site.rstrip('/')}/{urllib.parse.quote(name)}.zip"
     path = root / f"{name}.zip"
     by_hand = f"fetch it elsewhere and put it at {path}"
+    if not os.access(_nearest(root), os.W_OK):
+        raise InputError(f"cannot write {path}; set MNAGT_DATA to a folder that can be written, or {by_hand}")
     with written_atomically(path) as scratch:
         _log.info("fetching %s", url)
         with scratch.open("wb") as file:
@@ -38,6 +41,11 @@ def download_tu(name: str, root: Path, site: str = TU_SITE, largest: int = LARGE
         _check_zip(scratch, name, url, by_hand)
     _log.info("%s is in %s", name, path)
     return path
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the first above it that is there."""
+    return next(here for here in (folder, *folder.parents) if here.exists())
 
 
 def _received(url: str, largest: int, by_hand: str) -> Iterator[bytes]:

@@ -89,7 +89,7 @@ class PackedDataset:
         return GraphBatch(
             sizes=sizes,
             node_ptr=node_ptr,
-            in_ptr=pointer_of_counts(nodes.of(self.in_degree)),
+            in_ptr=nodes.pointer(self.in_degree),
             source=edges.of_raised(self.source, node_ptr[:-1]),
             is_symmetric=self.is_symmetric,
             node_labels=None if self.node_labels is None else nodes.of(self.node_labels),
@@ -185,8 +185,7 @@ class _HostRows:
         ends = ptr.numpy()
         self.first = ends[graphs]
         self.counts = ends[graphs + 1] - self.first
-        self.ptr = np.zeros(len(graphs) + 1, dtype=np.int64)
-        np.cumsum(self.counts, out=self.ptr[1:])
+        self.ptr = _pointer_of_counts(self.counts)
 
     @cached_property
     def index(self) -> np.ndarray:
@@ -196,6 +195,9 @@ class _HostRows:
 
     def of(self, column: Tensor) -> Tensor:
         return torch.from_numpy(column.numpy().take(self.index, axis=0))
+
+    def pointer(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
+        return torch.from_numpy(_pointer_of_counts(counts.numpy().take(self.index)))
 
     def of_raised(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
         """The rows of ``column``, those of each graph plus its number in ``by``."""
@@ -213,6 +215,12 @@ class _HostRows:
         return torch.from_numpy(raised)
 
 
+def _pointer_of_counts(counts: np.ndarray) -> np.ndarray:
+    ptr = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=ptr[1:])
+    return ptr
+
+
 class _DeviceRows:
     """The same of columns on a GPU, where the index of rows is made."""
 
@@ -222,6 +230,9 @@ class _DeviceRows:
 
     def of(self, column: Tensor) -> Tensor:
         return column.index_select(0, self.index)
+
+    def pointer(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
+        return pointer_of_counts(self.of(counts))
 
     def of_raised(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
         return self.of(column) + torch.repeat_interleave(by, self.counts, output_size=self.total)

@@ -86,7 +86,7 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
 
     start = time.monotonic()
     dataset = load_dataset(DATASET)
-    jobs = config.jobs or len(os.sched_getaffinity(0))
+    jobs = config.jobs or os.cpu_count() or 1
     run = RunConfig(
         DATASET,
         train=TrainConfig(epochs=config.epochs, batch_size=32, seed=config.seed),

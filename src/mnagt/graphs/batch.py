@@ -152,7 +152,7 @@ class GraphBatch:
     @cached_property
     def buckets(self) -> Buckets:
         """How attention lays out graphs of like size side by side."""
-        return Buckets.plan(self.sizes, step=1 if self.device.type == "cpu" else 16).to(self.device)
+        return Buckets.plan(self.sizes, step=1 if self.device.type == "cpu" else 64).to(self.device)
 
     @cached_property
     def pair_layout(self) -> Layout:

@@ -92,9 +92,7 @@ class NodeEncoder(nn.Module):
     The signs of Laplacian eigenvectors mean nothing: in training they are flipped at random.
     """
 
-    def __init__(
-        self, columns: Columns, dim: int, *, random_walk: int = 0, laplacian: int = 0
-    ) -> None:
+    def __init__(self, columns: Columns, dim: int, *, random_walk: int = 0, laplacian: int = 0) -> None:
         super().__init__()
         self.columns = ColumnEncoder(columns, dim) if columns else None
         self.degree = None if columns else Degree(dim)

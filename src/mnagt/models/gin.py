@@ -12,7 +12,7 @@ from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, one_of
+from mnagt.settings import at_least, below, one_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class GinConfig:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "dim", "depth")
-        at_least(self, 0, "dropout")
+        at_least(self, 0, "dropout", "head_dropout")
+        below(self, 1, "dropout", "head_dropout")
         one_of(self, conv={"auto", *CONVOLUTIONS}, readout=READOUTS)
 
 

@@ -20,7 +20,7 @@ from mnagt.models.layer import Layer, Scale, feed_forward
 from mnagt.models.norms import NORMS
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, one_of
+from mnagt.settings import at_least, below, one_of
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,10 @@ class MnagtConfig:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn")
-        at_least(self, 0, "max_hop", "dropout", "attention_dropout", "random_walk", "laplacian")
+        at_least(
+            self, 0, "max_hop", "scale", "dropout", "attention_dropout", "head_dropout", "random_walk", "laplacian"
+        )
+        below(self, 1, "dropout", "attention_dropout", "head_dropout")
         one_of(self, conv={"auto", *CONVOLUTIONS}, mixer=MIXERS, norm=NORMS, readout=READOUTS)
 
 
@@ -98,9 +101,7 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         )
 
     return GraphModel(
-        NodeEncoder(
-            features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian
-        ),
+        NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
         head(config.dim, outputs, config.head_dropout),

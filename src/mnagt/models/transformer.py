@@ -16,7 +16,7 @@ from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer, Skip, feed_forward
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, one_of
+from mnagt.settings import at_least, below, one_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn")
         at_least(self, 0, "dropout")
+        below(self, 1, "dropout")
         one_of(self, readout=READOUTS)
 
 

@@ -39,14 +39,15 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Put ``weights`` into ``model``; refuse those of another model, saying what does not fit."""
     own = model.state_dict()
-    for name in own.keys() | weights.keys():
+    said = f"{path}: of another model, or another version of it"
+    for name in sorted(own.keys() | weights.keys()):
         if name not in weights:
-            raise InputError(f"{path}: of another model: it lacks {name!r}")
+            raise InputError(f"{said}: it lacks {name!r}; train again, or restore the config it came with")
         if name not in own:
-            raise InputError(f"{path}: of another model: it has {name!r}, which this one lacks")
+            raise InputError(f"{said}: it has {name!r}; train again, or restore the config it came with")
         if own[name].shape != weights[name].shape:
             shapes = f"{tuple(weights[name].shape)}, not {tuple(own[name].shape)}"
-            raise InputError(f"{path}: of another model: {name!r} has shape {shapes}")
+            raise InputError(f"{said}: {name!r} has shape {shapes}; restore the config it came with")
     model.load_state_dict(dict(weights))
 
 

@@ -34,7 +34,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         at_least(self, 1, "epochs", "batch_size")
         at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "average", "seed", "checkpoint_seconds")
-        below(self, 1, "average")
+        below(self, 1, "warmup", "average")
 
 
 @dataclass(frozen=True)

@@ -180,16 +180,15 @@ def outputs(
 ) -> Float[Tensor, "some outputs"]:
     """What the model says of the graphs ``indices``, in that order, as in evaluation. On the data set's device."""
     model.eval()
-    place = torch.empty(len(dataset), dtype=torch.long)
-    place[indices] = torch.arange(len(indices))
+    graphs, asked = indices.unique(return_inverse=True)
     out, seen = [], []
     with torch.inference_mode():
-        for graphs, batch in dataset.batches(indices, batch_size):
+        for some, batch in dataset.batches(graphs, batch_size):
             with autocast(dataset.device, precision):
                 out.append(model(batch).float())
-            seen.append(graphs)
-    order = place[torch.cat(seen)]
-    return torch.cat(out)[order.argsort().to(dataset.device)]
+            seen.append(some)
+    order = torch.cat(seen).argsort()[asked]
+    return torch.cat(out)[order.to(dataset.device)]
 
 
 def outputs_and_targets(

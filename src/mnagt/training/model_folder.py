@@ -45,8 +45,7 @@ class Trained:
         """What the model says of these graphs (all, if none are named), in that order."""
         dataset = self.aligned(dataset)
         indices = torch.arange(len(dataset)) if indices is None else indices
-        graphs, asked = indices.unique(return_inverse=True)
-        return outputs(self.model.to(device), dataset.to(device), graphs).cpu()[asked]
+        return outputs(self.model.to(device), dataset.to(device), indices).cpu()
 
     def predict(
         self, dataset: PackedDataset, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
