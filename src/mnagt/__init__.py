@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from mnagt.graphs.batch import GraphBatch
     from mnagt.graphs.convert import from_networkx, from_pyg, to_networkx, to_pyg
     from mnagt.models import MODELS, build_model
+    from mnagt.training.answers import evaluate, predict
     from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
     from mnagt.training.fit import Trainer
     from mnagt.training.model_folder import Trained, load_model
-    from mnagt.training.run import evaluate, predict, read_recipe, resume, train
+    from mnagt.training.run import read_recipe, resume, train
 
 _HOMES = {
     "mnagt.data": ("DATASETS", "load_dataset"),
@@ -32,7 +33,8 @@ _HOMES = {
     "mnagt.training.config": ("RunConfig", "SplitConfig", "TrainConfig"),
     "mnagt.training.fit": ("Trainer",),
     "mnagt.training.model_folder": ("Trained", "load_model"),
-    "mnagt.training.run": ("evaluate", "predict", "read_recipe", "resume", "train"),
+    "mnagt.training.run": ("read_recipe", "resume", "train"),
+    "mnagt.training.answers": ("evaluate", "predict"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -15,9 +15,10 @@ import torch
 from mnagt import load_dataset, load_model, resume, train
 from mnagt.errors import InputError
 from mnagt.files import read_json
+from mnagt.training.answers import evaluate, predict
 from mnagt.training.checkpoint import load_tensors
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
-from mnagt.training.run import evaluate, make_split, predict
+from mnagt.training.run import make_split
 
 SETTINGS = {"dim": 16, "depth": 2, "head_dim": 8, "dropout": 0.3}
 CONFIG = RunConfig("MUTAG", "mnagt", SETTINGS, TrainConfig(epochs=3, batch_size=32, checkpoint_seconds=0), device="cpu")
@@ -132,6 +133,13 @@ def test_splits_follow_their_settings(tmp_path):
 def test_structural_encodings_are_worked_out_once_for_the_data_set():
     run = train(replace(CONFIG, settings={**SETTINGS, "random_walk": 3, "laplacian": 2}))
     assert 0 <= run.result.test["accuracy"] <= 1
+
+
+def test_tensorboard_gets_every_epoch(tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(CONFIG, tmp_path / "run", tensorboard=True)
+    board = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.step for event in board.Scalars("loss")] == [1, 2, 3]
 
 
 LONG = ["train", "MUTAG", "--epochs", "40", "--batch-size", "32", "--dim", "16", "--depth", "2", "--head-dim", "8",

@@ -127,7 +127,7 @@ def _evaluate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from mnagt.training.run import evaluate
+    from mnagt.training.answers import evaluate
 
     scores = evaluate(args.model, dataset=args.dataset, part=args.part, device=args.device)
     told = [f"{value} {name}" if name == "graphs" else f"{name} {value:.4f}" for name, value in scores.items()]
@@ -143,7 +143,7 @@ def _predict_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> N
 
 
 def _predict(args: argparse.Namespace) -> None:
-    from mnagt.training.run import predict
+    from mnagt.training.answers import predict
 
     try:
         graphs = None if args.graphs is None else [int(word) for word in args.graphs.split(",")]
@@ -192,7 +192,7 @@ def _models(args: argparse.Namespace) -> None:
 
 
 def _info(args: argparse.Namespace) -> None:
-    from mnagt.training.run import environment
+    from mnagt.environment import environment
 
     for name, value in environment().items():
         print(f"{name:18} {value}")

@@ -1,9 +1,8 @@
 """A run: data set, split, model and settings in; a folder with a trained model and its figures out."""
 
-import platform
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,19 +12,19 @@ import torch
 
 from mnagt.data import load_dataset
 from mnagt.data.packed import PackedDataset
-from mnagt.data.splits import PARTS, Split, random_split, split_from_files, stratified_folds
+from mnagt.data.splits import Split, random_split, split_from_files, stratified_folds
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_json
 from mnagt.models import MODELS
 from mnagt.registry import lookup
 from mnagt.settings import from_dict, read_toml
-from mnagt.tasks import SingleLabel, Task, task_to_dict
+from mnagt.tasks import SingleLabel
 from mnagt.training.config import RunConfig, SplitConfig
+from mnagt.training.devices import device_name, pick_device, room_on
 from mnagt.training.fit import Trainer, outputs_and_targets
 from mnagt.training.logs import RunLogs
-from mnagt.training.model_folder import CONFIG, Trained, built, load_model
+from mnagt.training.model_folder import CONFIG, Trained, built
 from mnagt.training.progress import Reporter
-from mnagt.version import __version__
 
 RUN, SPLIT, LAST, RESULT = "run.json", "split.json", "last.safetensors", "result.json"
 
@@ -57,7 +56,7 @@ class Run:
 
 def train(
     config: RunConfig,
-    out: Path | None = None,
+    out: Path | str | None = None,
     *,
     dataset: PackedDataset | None = None,
     reporter: Reporter | None = None,
@@ -70,11 +69,12 @@ def train(
     SIGTERM it saves its state and raises ``Interrupted``; after any end, even kill -9, ``resume`` goes on from the
     last checkpoint.
     """
+    out = None if out is None else Path(out)
     fresh = None if resume else out
     if fresh is not None and ((fresh / RUN).exists() or (fresh / CONFIG).exists()):
         raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
     dataset = dataset or load_dataset(config.dataset)
-    split = _kept_split(out, dataset) if out is not None and resume else make_split(config.split, dataset)
+    split = kept_split(out, dataset) if out is not None and resume else make_split(config.split, dataset)
     task = dataset.task.fitted(dataset.targets[split.train])
     device = pick_device(config.device)
     with torch.random.fork_rng([]):
@@ -85,7 +85,7 @@ def train(
         write_json(fresh / SPLIT, split.to_dict())
         write_json(fresh / RUN, {"config": asdict(config), "dataset": _facts(dataset)})
     with (
-        _room_on(device, config),
+        room_on(device, config),
         _stop_requests() as should_stop,
         RunLogs(out, reporter or Reporter(), tensorboard) as logs,
     ):
@@ -126,17 +126,18 @@ def train(
     return Run(trained, result, split, at.history)
 
 
-def resume(out: Path, *, reporter: Reporter | None = None, tensorboard: bool = False) -> Run:
+def resume(out: Path | str, *, reporter: Reporter | None = None, tensorboard: bool = False) -> Run:
     """Go on with the run in ``out``."""
+    out = Path(out)
     if not (out / RUN).exists():
         raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
-    config = from_dict(RunConfig, _kept(out, "config"), where=str(out / RUN))
+    config = from_dict(RunConfig, kept(out, "config"), where=str(out / RUN))
     return train(config, out, reporter=reporter, tensorboard=tensorboard, resume=True)
 
 
-def read_recipe(path: Path) -> RunConfig:
+def read_recipe(path: Path | str) -> RunConfig:
     """A run's settings from a TOML file."""
-    config = from_dict(RunConfig, read_toml(path), where=str(path))
+    config = from_dict(RunConfig, read_toml(Path(path)), where=str(path))
     try:
         settings = lookup(MODELS, config.model, "model").config
     except InputError as error:
@@ -179,28 +180,6 @@ def with_encodings(dataset: PackedDataset, needed: dict[str, int]) -> PackedData
     return replace(dataset, encodings={name: torch.cat(each) for name, each in parts.items()}) if needed else dataset
 
 
-def pick_device(name: str) -> torch.device:
-    """The device called ``name``; 'auto' is a GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise InputError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"no device {name!r}: {torch.cuda.device_count()} GPUs here; use --device cpu or auto")
-    return device
-
-
-def device_name(device: torch.device) -> str:
-    """What the device is, for a record."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-
-
 def _facts(dataset: PackedDataset) -> dict[str, Any]:
     """Enough to notice that a data set has changed."""
     return {
@@ -211,7 +190,7 @@ def _facts(dataset: PackedDataset) -> dict[str, Any]:
     }
 
 
-def _kept(folder: Path, what: str) -> Any:
+def kept(folder: Path, what: str) -> Any:
     """The part called ``what`` of the run's record."""
     record = read_json(folder / RUN)
     if not isinstance(record, dict) or what not in record:
@@ -219,12 +198,12 @@ def _kept(folder: Path, what: str) -> Any:
     return record[what]
 
 
-def _kept_split(folder: Path, dataset: PackedDataset) -> Split:
+def kept_split(folder: Path, dataset: PackedDataset) -> Split:
     """The split that the run in ``folder`` began with, on the data set that it began on."""
-    kept, facts = _kept(folder, "dataset"), _facts(dataset)
-    if kept != facts:
+    began, now = kept(folder, "dataset"), _facts(dataset)
+    if began != now:
         raise InputError(
-            f"{folder / RUN}: the run began on {kept}, and the data set is now {facts}; put the old one back"
+            f"{folder / RUN}: the run began on {began}, and the data set is now {now}; put the old one back"
         )
     try:
         split = Split.from_dict(read_json(folder / SPLIT))
@@ -234,18 +213,6 @@ def _kept_split(folder: Path, dataset: PackedDataset) -> Split:
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError):
         raise InputError(f"{folder / SPLIT}: damaged or not a split; restore it or train again") from None
     return split
-
-
-@contextmanager
-def _room_on(device: torch.device, config: RunConfig) -> Iterator[None]:
-    """A GPU without room, told in one line."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise InputError(
-            f"{device_name(device)} has no room for batches of {config.train.batch_size} graphs; "
-            "lower batch_size or choose a smaller model"
-        ) from error
 
 
 @contextmanager
@@ -267,64 +234,3 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def evaluate(
-    folder: Path, *, dataset: str | None = None, part: str = "test", device: str = "auto"
-) -> dict[str, float | int]:
-    """Scores of the model in ``folder``, on a part of the graphs it was trained from or on all of another data set."""
-    if part not in ("all", *PARTS):
-        raise InputError(f"part must be one of {', '.join(PARTS)} or all, got {part!r}")
-    trained = load_model(folder)
-    graphs = load_dataset(dataset or from_dict(RunConfig, _kept(folder, "config"), where=str(folder / RUN)).dataset)
-    if dataset is not None or part == "all":
-        indices = torch.arange(len(graphs))
-    else:
-        indices = getattr(_kept_split(folder, graphs), part)
-    asked, answered = _question(graphs.task), _question(trained.task)
-    if asked != answered:
-        raise InputError(
-            f"{graphs.name} asks for {asked}, and the model answers {answered}; choose graphs like its own"
-        )
-    output = trained.outputs(graphs, indices, pick_device(device))
-    return {"graphs": len(indices), **trained.task.scores(output, graphs.targets[indices])}
-
-
-def _question(task: Task) -> str:
-    """What is asked, without what was taken from training targets."""
-    told = task_to_dict(task)
-    return f"{task.kind} ({', '.join(told.get('classes') or told['names'])})"
-
-
-def predict(
-    folder: Path, dataset: str, *, graphs: Sequence[int] | None = None, device: str = "auto"
-) -> dict[str, list]:
-    """Answers of the model in ``folder`` as columns of a table: the graph's number, then what the task says of it."""
-    trained, source = load_model(folder), load_dataset(dataset)
-    graphs = range(len(source)) if graphs is None else graphs
-    for graph in graphs:
-        if not 0 <= graph < len(source):
-            raise InputError(f"{source.name} has graphs 0 to {len(source) - 1}; asked for {graph}")
-    indices = torch.tensor(list(graphs), dtype=torch.long)
-    return {"graph": indices.tolist(), **trained.predict(source, indices, pick_device(device))}
-
-
-def environment() -> dict[str, str]:
-    """What this installation has and uses."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    from mnagt.attention.attend import active_backend
-    from mnagt.data import data_root
-    from mnagt.data.cache import cache_root
-
-    def installed(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return "not installed"
-
-    device = pick_device("auto")
-    facts = {"mnagt": __version__, "python": platform.python_version(), "torch": torch.__version__}
-    facts |= {"device": f"{device.type} ({device_name(device)})", "attention backend": active_backend(device)}
-    facts |= {"data root": str(data_root()), "cache": str(cache_root())}
-    return facts | {name: installed(name) for name in ("torch_geometric", "rdkit", "tensorboard", "triton")}
