@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import CATEGORIES, TARGETS, alone, assert_same, batches, generator, random_batch
 
+import mnagt.data.packed as module
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
@@ -54,10 +55,13 @@ def picked(batch: GraphBatch, indices: list[int]) -> GraphBatch:
     return replace(built, encodings=encodings, is_symmetric=batch.is_symmetric)
 
 
-@given(anything, st.data())
-def test_a_batch_holds_the_graphs_asked_for_in_any_order_and_repeated(batch, data):
-    indices = data.draw(st.lists(st.integers(0, batch.num_graphs - 1), min_size=1, max_size=7))
-    assert_same(packed(batch).batch(torch.tensor(indices)), picked(batch, indices))
+@pytest.mark.parametrize("long_graph", [0, module.LONG_GRAPH], ids=["slices", "picked"])
+@given(batch=anything, data=st.data())
+def test_a_batch_holds_the_graphs_asked_for_in_any_order_and_repeated(batch, data, long_graph):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LONG_GRAPH", long_graph)
+        indices = data.draw(st.lists(st.integers(0, batch.num_graphs - 1), min_size=1, max_size=7))
+        assert_same(packed(batch).batch(torch.tensor(indices)), picked(batch, indices))
 
 
 @given(anything)

@@ -45,14 +45,33 @@ def test_every_model_memorises_ten_graphs(name, mutag):
     assert trained.at.history[-1]["loss"] < 0.05
 
 
-def test_the_best_epoch_is_kept_not_the_last(mutag):
-    run = trainer(mutag, replace(CONFIG, epochs=6))
+@pytest.mark.parametrize("window", [1, 3, 99])
+def test_the_epoch_kept_is_the_end_of_the_best_stretch(window, mutag):
+    run = trainer(mutag, replace(CONFIG, epochs=8, choose_over=window))
     at = run.run()
     valid = [record["valid_accuracy"] for record in at.history]
-    assert at.best_score == max(valid)
-    assert at.best_epoch == 1 + valid.index(max(valid))
+    means = [sum(part) / len(part) for part in (valid[max(0, i - window + 1) : i + 1] for i in range(8))]
+    assert at.best_score == pytest.approx(max(means))
+    assert at.best_epoch == 1 + means.index(max(means))
     kept = run.task.scores(outputs(run.model, run.dataset, run.split.valid), mutag.targets[run.split.valid])
-    assert kept["accuracy"] == at.best_score
+    assert kept["accuracy"] == valid[at.best_epoch - 1]
+
+
+def test_averaged_weights_are_validated_kept_and_resumed(mutag, tmp_path):
+    config = replace(CONFIG, average=0.9)
+    whole = trainer(mutag, config)
+    whole.run()
+    plain = trainer(mutag)
+    plain.run()
+    other = plain.model.state_dict()
+    assert not all(torch.equal(tensor, other[name]) for name, tensor in whole.model.state_dict().items())
+    stop = StopAfter(7)
+    with pytest.raises(Interrupted):
+        trainer(mutag, config, checkpoint=tmp_path / "last", reporter=stop, should_stop=stop).run()
+    resumed = trainer(mutag, config, checkpoint=tmp_path / "last")
+    resumed.run()
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, resumed.model.state_dict()[name]), name
 
 
 class StopAfter(Reporter):

@@ -161,7 +161,7 @@ class PackedDataset:
             name=name,
             task=task,
             node_ptr=whole.node_ptr.cpu(),
-            edge_ptr=whole.in_ptr[whole.node_ptr].cpu(),
+            edge_ptr=whole.in_ptr[whole.node_ptr].long().cpu(),
             source=(whole.source - first[whole.destination]).int(),
             in_degree=whole.in_degree.int(),
             targets=targets,
@@ -197,26 +197,25 @@ class _HostRows:
         return torch.from_numpy(column.numpy().take(self.index, axis=0))
 
     def pointer(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
-        return torch.from_numpy(_pointer_of_counts(counts.numpy().take(self.index)))
+        return torch.from_numpy(_pointer_of_counts(counts.numpy().take(self.index), np.int32))
 
     def of_raised(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
-        """The rows of ``column``, those of each graph plus its number in ``by``."""
+        """The rows of ``column``, those of each graph plus its number in ``by`` (int32)."""
         rows, total = column.numpy(), int(self.ptr[-1])
         if total < LONG_GRAPH * len(by):
-            raised = np.repeat(by.numpy(), self.counts)
+            raised = np.repeat(by.numpy().astype(np.int32), self.counts)
             raised += rows.take(self.index)
-            return torch.from_numpy(raised)
-        raised = np.empty(total, dtype=np.int64)
-        ends = zip(self.first.tolist(), self.ptr[:-1].tolist(), self.ptr[1:].tolist(), by.tolist(), strict=True)
-        for first, start, end, number in ends:
-            own = raised[start:end]
-            own[:] = rows[first : first + end - start]
-            own += number
+        else:
+            raised = np.empty(total, dtype=np.int32)
+            ends = self.first + self.counts
+            each = (self.first, ends, self.ptr[:-1], self.ptr[1:], by.numpy())
+            for first, last, start, end, number in zip(*(part.tolist() for part in each), strict=True):
+                np.add(rows[first:last], number, out=raised[start:end])
         return torch.from_numpy(raised)
 
 
-def _pointer_of_counts(counts: np.ndarray) -> np.ndarray:
-    ptr = np.zeros(len(counts) + 1, dtype=np.int64)
+def _pointer_of_counts(counts: np.ndarray, dtype: type = np.int64) -> np.ndarray:
+    ptr = np.zeros(len(counts) + 1, dtype=dtype)
     np.cumsum(counts, out=ptr[1:])
     return ptr
 
@@ -232,10 +231,10 @@ class _DeviceRows:
         return column.index_select(0, self.index)
 
     def pointer(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
-        return pointer_of_counts(self.of(counts))
+        return pointer_of_counts(self.of(counts)).int()
 
     def of_raised(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
-        return self.of(column) + torch.repeat_interleave(by, self.counts, output_size=self.total)
+        return self.of(column) + torch.repeat_interleave(by.int(), self.counts, output_size=self.total)
 
 
 def _moved(

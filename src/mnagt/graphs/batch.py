@@ -27,9 +27,9 @@ class GraphBatch:
     node_ptr: Int[Tensor, "graphs_and_end"]
     """Graph g owns the nodes ``node_ptr[g]:node_ptr[g + 1]``."""
     in_ptr: Int[Tensor, "nodes_and_end"]
-    """The edges into node v are ``in_ptr[v]:in_ptr[v + 1]``."""
+    """The edges into node v are ``in_ptr[v]:in_ptr[v + 1]``. With ``source``, the bulk of a batch: both int32."""
     source: Int[Tensor, "edges"]
-    """Where each edge comes from."""
+    """Where each edge comes from (int32)."""
     is_symmetric: bool
     """Every edge runs both ways."""
     node_labels: Int[Tensor, "nodes _"] | None = None
@@ -62,7 +62,9 @@ class GraphBatch:
             raise InputError(f"edge_index names node {int(edge_index.max())} or below 0; nodes are 0 to {nodes - 1}")
         node_ptr = pointer_of_counts(sizes).to(device)
         graph_of_node = torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(device)
-        source, destination = edge_index
+        if edge_index.shape[1] >= 2**31:
+            raise InputError(f"{edge_index.shape[1]} edges in one batch; at most {2**31 - 1} can be counted")
+        source, destination = edge_index.long()
         across = (graph_of_node[source] != graph_of_node[destination]).nonzero()
         if len(across):
             raise InputError(f"edge {int(across[0])} joins two graphs; check that sizes add up")
@@ -71,8 +73,8 @@ class GraphBatch:
         return cls(
             sizes=sizes,
             node_ptr=node_ptr,
-            in_ptr=pointer(destination, nodes),
-            source=source[order],
+            in_ptr=pointer(destination, nodes).int(),
+            source=source[order].int(),
             is_symmetric=torch.equal(key[order], (source * nodes + destination).sort().values),
             node_labels=node_labels,
             node_values=node_values,
@@ -113,7 +115,7 @@ class GraphBatch:
     @cached_property
     def edge_index(self) -> Int[Tensor, "2 edges"]:
         """(source, destination) of each edge, as PyTorch Geometric has it."""
-        return torch.stack([self.source, self.destination])
+        return torch.stack([self.source.long(), self.destination])
 
     @cached_property
     def neighbours(self) -> Incidence:
@@ -123,12 +125,16 @@ class GraphBatch:
     @cached_property
     def edges_into(self) -> Incidence:
         """Row v holds the edges into node v."""
-        return Incidence(torch.arange(self.num_edges, device=self.device), self.in_ptr, self.num_edges)
+        return Incidence(self._counted(self.num_edges), self.in_ptr, self.num_edges)
 
     @cached_property
     def edge_sources(self) -> Incidence:
         """Row e holds the node that edge e comes from."""
-        return Incidence(self.source, torch.arange(self.num_edges + 1, device=self.device), self.num_nodes)
+        return Incidence(self.source, self._counted(self.num_edges + 1), self.num_nodes)
+
+    def _counted(self, number: int) -> Int[Tensor, "number"]:
+        """0, 1, 2, ... as edges are counted."""
+        return torch.arange(number, device=self.device, dtype=self.source.dtype)
 
     @cached_property
     def nodes_of(self) -> Incidence:

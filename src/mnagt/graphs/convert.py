@@ -248,6 +248,6 @@ def _named(batch: GraphBatch, field: str, names: Sequence[str] | None) -> dict[s
 
 def _runs_both_ways(batch: GraphBatch) -> bool:
     """Every edge has a twin the other way with the same columns."""
-    back = (batch.source * batch.num_nodes + batch.destination).argsort(stable=True)
+    back = (batch.source.long() * batch.num_nodes + batch.destination).argsort(stable=True)
     columns = [column for column in (batch.edge_labels, batch.edge_values) if column is not None]
     return batch.is_symmetric and all(torch.equal(column, column[back]) for column in columns)

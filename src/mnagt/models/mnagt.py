@@ -27,7 +27,7 @@ from mnagt.settings import at_least, below, one_of
 class MnagtConfig:
     dim: int = 64
     """Width of node vectors."""
-    depth: int = 4
+    depth: int = 5
     """Layers."""
     max_hop: int = 2
     """c: kernels see what 0 to c layers of a GNN make of the nodes, so there are c + 1 of them."""
@@ -45,9 +45,9 @@ class MnagtConfig:
     """Normalisation before attention and feed-forward: batch, layer or none."""
     ffn: int = 2
     """Width of the feed-forward network, in widths of a node."""
-    residual: Literal["conv", "block"] = "conv"
+    residual: Literal["conv", "block"] = "block"
     """What stands beside attention: a message-passing step, or one with BatchNorm and ReLU after it."""
-    scale: float = 1.0
+    scale: float = 0.01
     """What attention and feed-forward are multiplied by at first; learned."""
     readout: str = "sum"
     """From nodes to a graph: sum, mean, max, attention, virtual or cls."""

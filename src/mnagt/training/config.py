@@ -22,6 +22,8 @@ class TrainConfig:
     """Share of all steps over which the learning rate rises from zero."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 for no limit."""
+    choose_over: int = 10
+    """The epoch kept is the one up to which so many validation scores are best on average: one score alone is luck."""
     average: float = 0.0
     """Validate and keep a running average of the weights, of which each step leaves this share (0.99); 0 for none."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -32,7 +34,7 @@ class TrainConfig:
     """Longest time between two checkpoints; 0 for one every step."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "epochs", "batch_size")
+        at_least(self, 1, "epochs", "batch_size", "choose_over")
         at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "average", "seed", "checkpoint_seconds")
         below(self, 1, "warmup", "average")
 

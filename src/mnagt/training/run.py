@@ -102,11 +102,11 @@ def train(
         )
         at = trainer.run()
         test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train))
-    assert at.best_score is not None
+    valid = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
     result = Result(
         task.metric,
         at.best_epoch,
-        at.best_score,
+        valid,
         test,
         model.parameter_count,
         round(at.seconds, 3),
