@@ -22,7 +22,7 @@ lint: .venv/dev
 docs: .venv/dev  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-benchmarks: .venv/dev  ## peers side by side on this machine; needs MNAGT_DATA with NCI1 and COLLAB, and nothing else running
+benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1 and COLLAB, and an idle machine
 	$(BIN)/python benchmarks/batching.py --out results/batching-cpu.json
 	$(BIN)/python benchmarks/attention.py --out results/attention-cpu.json
 	$(BIN)/python benchmarks/reading.py --out results/reading-cpu.json

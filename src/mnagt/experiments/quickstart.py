@@ -145,11 +145,11 @@ def look_at(trained: Trained, dataset: PackedDataset, graphs: torch.Tensor) -> l
 
 
 def _say_summary(evidence: Evidence, out: Path, say: Callable[[str], None]) -> None:
-    say("accuracy over the folds          mean ± deviation")
+    say(f"{'accuracy over the folds':36} mean ± deviation")
     for model in evidence.models:
-        say(f"  {model.model:28} {100 * model.mean:6.1f} ± {100 * model.deviation:.1f}")
+        say(f"  {model.model:34} {100 * model.mean:.1f} ± {100 * model.deviation:.1f}")
     for name, score, deviation in PUBLISHED:
-        say(f"  {name + ', published':28} {score:6.1f}" + ("" if deviation is None else f" ± {deviation}"))
+        say(f"  {name + ', published':34} {score}" + ("" if deviation is None else f" ± {deviation}"))
     say("  (published: Xu et al. 2019, who choose the epoch on the test folds)\n")
     say("molecules the saved model had not seen:")
     for m in evidence.molecules:

@@ -181,7 +181,7 @@ def _comparison(evidence: Evidence) -> Markup:
             "p",
             "* Xu et al., How powerful are graph neural networks?, ICLR 2019, table 1. They kept no validation fold: "
             "the networks they trained are reported at the epoch that is best on the test folds, which flatters. Ours "
-            "take the epoch that is best on a separate validation fold, and so learn from fewer molecules.",
+            "take the epoch that a separate validation fold likes best, and so learn from fewer molecules.",
             class_="note",
         ),
     )
