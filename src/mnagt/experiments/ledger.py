@@ -17,8 +17,7 @@ import torch
 
 from mnagt.errors import InputError
 from mnagt.files import make_folder
-from mnagt.models import MODELS
-from mnagt.registry import lookup
+from mnagt.models import full_settings
 from mnagt.settings import from_dict
 from mnagt.training.config import RunConfig
 from mnagt.training.run import Result
@@ -27,8 +26,7 @@ from mnagt.version import __version__
 
 def resolved(config: RunConfig) -> dict[str, Any]:
     """The settings of a trial in full, the model's defaults written out."""
-    model = lookup(MODELS, config.model, "model").config
-    return asdict(config) | {"settings": asdict(from_dict(model, config.settings, where=f"model {config.model}"))}
+    return asdict(config) | {"settings": full_settings(config.model, config.settings)}
 
 
 def trial_key(config: RunConfig) -> str:

@@ -125,7 +125,8 @@ class GraphBatch:
     @cached_property
     def edges_into(self) -> Incidence:
         """Row v holds the edges into node v."""
-        return Incidence(self._counted(self.num_edges), self.in_ptr, self.num_edges)
+        ends = Incidence(self.destination.to(self.source.dtype), self._counted(self.num_edges + 1), self.num_nodes)
+        return Incidence(self._counted(self.num_edges), self.in_ptr, self.num_edges, transposed=ends)
 
     @cached_property
     def edge_sources(self) -> Incidence:
@@ -139,16 +140,14 @@ class GraphBatch:
     @cached_property
     def nodes_of(self) -> Incidence:
         """Row g holds the nodes of graph g."""
-        return Incidence(
-            torch.arange(self.num_nodes, device=self.device), self.node_ptr, self.num_nodes, transposed=self.graph_of
-        )
+        nodes = torch.arange(self.num_nodes + 1, device=self.device)
+        homes = Incidence(self.graph_of_node, nodes, self.num_graphs)
+        return Incidence(nodes[:-1], self.node_ptr, self.num_nodes, transposed=homes)
 
-    @cached_property
+    @property
     def graph_of(self) -> Incidence:
         """Row v holds the graph that node v belongs to."""
-        nodes = torch.arange(self.num_nodes + 1, device=self.device)
-        own = Incidence(nodes[:-1], self.node_ptr, self.num_nodes)
-        return Incidence(self.graph_of_node, nodes, self.num_graphs, transposed=own)
+        return self.nodes_of.transposed
 
     @cached_property
     def pair_ptr(self) -> Int[Tensor, "graphs_and_end"]:

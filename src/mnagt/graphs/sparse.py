@@ -29,6 +29,8 @@ class Incidence:
     ) -> None:
         self.index, self.ptr, self.columns = index, ptr, columns
         self._transposed = self if is_symmetric else transposed
+        if transposed is not None:
+            transposed._transposed = self
 
     @property
     def transposed(self) -> "Incidence":

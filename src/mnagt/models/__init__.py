@@ -1,7 +1,7 @@
 """Every model by name. To add one: a file named after it, and a line here."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mnagt.graphs.features import Features
@@ -30,6 +30,11 @@ MODELS: dict[str, Entry] = {
     "transformer": Entry(TransformerConfig, transformer, "transformer", "attention over nodes, blind to edges"),
     "gin": Entry(GinConfig, gin, "gnn", "graph isomorphism network, with edges where there are any"),
 }
+
+
+def full_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's settings with its defaults written out: what is kept must not change when a default does."""
+    return asdict(from_dict(lookup(MODELS, name, "model").config, settings, where=f"model {name}"))
 
 
 def build_model(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:

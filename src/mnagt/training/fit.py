@@ -1,5 +1,6 @@
 """The training loop: one for every model and every task."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
 from mnagt.tasks import Task
 from mnagt.training.checkpoint import (
     load_optimizer,
@@ -88,13 +90,14 @@ class Trainer:
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
         self.at = Position()
         self.best: dict[str, Tensor] = {}
-        self._saved = time.monotonic()
+        self._saved = self._counted = time.monotonic()
 
     def run(self) -> Position:
         """Train to the end; leave the best weights in the model."""
         with _own_randomness(self.device, self.config.seed):
             if self.checkpoint is not None and self.checkpoint.exists():
                 self._restore(self.checkpoint)
+            self._counted = time.monotonic()
             self.reporter.begin(self.config.epochs, self.steps_per_epoch, self.at.history)
             while self.at.epoch < self.config.epochs:
                 self._epoch()
@@ -103,7 +106,22 @@ class Trainer:
         return self.at
 
     def _epoch(self) -> None:
-        start, at = time.monotonic(), self.at
+        at, loss = self.at, self._pass()
+        judged = self.model if self.average is None else self.average.module
+        valid = self.task.scores(*outputs_and_targets(judged, self.dataset, self.split.valid, self.config))
+        at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0
+        at.history.append(self._record(loss, valid))
+        stretch = min(self.config.choose_over, self.config.epochs)
+        score = mean(record[f"valid_{self.task.metric}"] for record in at.history[-stretch:])
+        if at.epoch >= stretch and self.task.is_better(score, at.best_score):
+            at.best_epoch, at.best_score = at.epoch, score
+            self.best = {name: tensor.detach().clone() for name, tensor in judged.state_dict().items()}
+        self._count_time()
+        self.reporter.epoch(at.history[-1], at.best_score)
+
+    def _pass(self) -> float:
+        """Every training graph once, in an order of the epoch's own; the mean loss."""
+        at = self.at
         order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + at.epoch)
         total = torch.tensor(at.loss, dtype=torch.float64, device=self.device)
         self.model.train()
@@ -112,34 +130,31 @@ class Trainer:
             at.step += 1
             self.reporter.step(at.step, len(graphs))
             if self.should_stop() or time.monotonic() - self._saved >= self.config.checkpoint_seconds:
-                at.loss, at.seconds, start = total.item(), at.seconds + time.monotonic() - start, time.monotonic()
+                at.loss = total.item()
+                self._count_time()
                 self.save()
                 if self.should_stop():
                     raise Interrupted
         loss = total.item() / len(self.split.train)
-        if loss != loss:
+        if math.isnan(loss):
             raise InputError(
                 f"the loss is not a number in epoch {at.epoch + 1}; lower lr (now {self.config.lr}) or train in fp32"
             )
-        judged = self.model if self.average is None else self.average.module
-        valid = self.task.scores(*outputs_and_targets(judged, self.dataset, self.split.valid, self.config))
-        at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0
-        at.history.append(self._record(loss, valid))
-        lately = [record[f"valid_{self.task.metric}"] for record in at.history[-self.config.choose_over :]]
-        if self.task.is_better(mean(lately), at.best_score):
-            at.best_epoch, at.best_score = at.epoch, mean(lately)
-            self.best = {name: tensor.detach().clone() for name, tensor in judged.state_dict().items()}
-        at.seconds += time.monotonic() - start
-        self.reporter.epoch(at.history[-1], at.best_score)
+        return loss
+
+    def _count_time(self) -> None:
+        now = time.monotonic()
+        self.at.seconds, self._counted = self.at.seconds + now - self._counted, now
 
     def _record(self, loss: float, valid: dict[str, float]) -> dict[str, float]:
         rate = self._rate(self.at.epoch * self.steps_per_epoch - 1)
         scores = {f"valid_{name}": score for name, score in valid.items()}
         return {"epoch": self.at.epoch, "loss": loss, "lr": rate, **scores}
 
-    def _step(self, batch) -> Float[Tensor, ""]:
+    def _step(self, batch: GraphBatch) -> Float[Tensor, ""]:
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(self.at.epoch * self.steps_per_epoch + self.at.step)
+        assert batch.targets is not None
         with autocast(self.device, self.config.precision):
             output = self.model(batch)
         loss = self.task.loss(output.float(), batch.targets)

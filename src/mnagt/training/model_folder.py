@@ -33,7 +33,7 @@ class Trained:
     name: str
     """Its name in ``MODELS``."""
     settings: Mapping[str, Any]
-    """Settings that differ from the model's defaults."""
+    """The model's settings, in full."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """Where it comes from: data set, run settings."""
     vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)

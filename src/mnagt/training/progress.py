@@ -51,7 +51,7 @@ class Lines(Reporter):
         done = int(record["epoch"])
         left = elapsed / max(1, done - self.first) * (self.epochs - done)
         scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in record.items() if "valid" in name)
-        top = "" if best is None else f" (best {best:.4f})"
+        top = "" if best is None else f" (best so far {best:.4f})"
         return f"loss {record['loss']:.4f}  {scores}{top}  {self.graphs / elapsed:,.0f} graphs/s  {clock(left)} left"
 
 

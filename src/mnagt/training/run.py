@@ -15,7 +15,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split, random_split, split_from_files, stratified_folds
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_json
-from mnagt.models import MODELS
+from mnagt.models import MODELS, full_settings
 from mnagt.registry import lookup
 from mnagt.settings import from_dict, read_toml
 from mnagt.tasks import SingleLabel
@@ -69,6 +69,7 @@ def train(
     SIGTERM it saves its state and raises ``Interrupted``; after any end, even kill -9, ``resume`` goes on from the
     last checkpoint.
     """
+    config = replace(config, settings=full_settings(config.model, config.settings))
     out = None if out is None else Path(out)
     fresh = None if resume else out
     if fresh is not None and ((fresh / RUN).exists() or (fresh / CONFIG).exists()):
