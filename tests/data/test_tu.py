@@ -8,7 +8,7 @@ import pytest
 import torch
 from data.tu_files import SMALL, folder, zipped
 
-from mnagt.data import EMBEDDED, tu
+from mnagt.data import EMBEDDED, tables, tu
 from mnagt.data.packed import PackedDataset
 from mnagt.data.tu import read_tu
 from mnagt.errors import InputError
@@ -290,15 +290,15 @@ def test_where_blocks_end_does_not_matter(small, tmp_path, monkeypatch, block):
 def test_quick_integers_are_those_of_int(columns):
     rows = np.random.default_rng(0).integers(0, 10 ** np.arange(1, 9).repeat(101)[:, None], size=(808, columns))
     text = "".join(", ".join(map(str, row)) + "\n" for row in rows.tolist()).encode()
-    np.testing.assert_array_equal(tu._quick_integers(text, columns), rows)
-    np.testing.assert_array_equal(tu._with_care(text, columns, tu._integer, np.int64, "", 1), rows)
+    np.testing.assert_array_equal(tables.quick_integers(text, columns), rows)
+    np.testing.assert_array_equal(tables.with_care(text, columns, tables.integer, np.int64, "", 1), rows)
 
 
 @pytest.mark.parametrize(
     "text", [b"1, 2\n3\n", b"-1, 2\n", b"1,,2\n", b"\n", b"1 2, 3\n", b"123456789, 1\n", b"1;2\n", b"1\n2\n"]
 )
 def test_quick_integers_leave_odd_text_to_care(text):
-    assert tu._quick_integers(text, 2) is None
+    assert tables.quick_integers(text, 2) is None
 
 
 def test_mutag_is_what_pytorch_geometric_reads(tmp_path):

@@ -11,7 +11,8 @@ import pytest
 from mnagt.experiments.crossval import CrossValidation, Fold
 from mnagt.experiments.quickstart import PUBLISHED, Evidence, Molecule
 from mnagt.experiments.quickstart_report import kernel_name, page, verdict, write_report
-from mnagt.experiments.svg import VOID, Axis, Markup, element, layout, pie, ramp, smallest_ring, structure
+from mnagt.experiments.structures import layout, pie, smallest_ring, structure
+from mnagt.experiments.svg import VOID, Axis, Markup, element, ramp
 
 BENZENE = [(i, (i + 1) % 6) for i in range(6)]
 NAPHTHALENE = [*BENZENE, (0, 6), (6, 7), (7, 8), (8, 9), (9, 1)]

@@ -8,6 +8,7 @@ from statistics import mean, stdev
 
 from mnagt.experiments.crossval import CrossValidation
 from mnagt.experiments.quickstart import PUBLISHED, Evidence, Molecule
+from mnagt.experiments.structures import structure
 from mnagt.experiments.svg import (
     Curve,
     Dots,
@@ -22,7 +23,6 @@ from mnagt.experiments.svg import (
     percent,
     ramp,
     stacked_bars,
-    structure,
 )
 from mnagt.files import write_text
 from mnagt.training.progress import clock

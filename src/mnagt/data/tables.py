@@ -1,0 +1,148 @@
+"""Tables of numbers from text, one row a line, commas between: fast where it is plain, with care where it is not."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnagt.errors import InputError
+
+LONGEST_LINE = 1 << 24
+
+
+def integers(blocks: Iterator[bytes], label: str, columns: int | None = None) -> NDArray[np.integer]:
+    """Rows of integers; as many ``columns`` as given, or as the first line has. ``label`` names the text in errors."""
+    return _table(blocks, label, columns, quick_integers, integer, np.int64)
+
+
+def floats(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
+    """Rows of finite numbers."""
+    return _table(blocks, label, None, _quick_floats, _float, np.float32)
+
+
+def _table(
+    blocks: Iterator[bytes],
+    label: str,
+    columns: int | None,
+    quick: Callable[[bytes, int], NDArray | None],
+    number: Callable[[bytes], float],
+    dtype: type[np.generic],
+) -> NDArray:
+    """The numbers of a file, line by line. What ``quick`` does not understand is read a ``number`` at a time."""
+    lines, parts = 0, []
+    for text in _whole_lines(blocks, label):
+        columns = columns or text[: text.find(b"\n")].count(b",") + 1
+        part = quick(text, columns)
+        if part is None:
+            part = with_care(text, columns, number, dtype, label, lines + 1)
+        lines += len(part)
+        parts.append(part)
+    if not parts:
+        raise InputError(f"{label}: the file is empty; fetch or write it again")
+    return np.concatenate(parts)
+
+
+def _whole_lines(blocks: Iterator[bytes], label: str) -> Iterator[bytes]:
+    """The same text cut at ends of lines, without a byte order mark or blank lines at its end."""
+    rest = next(blocks, b"").removeprefix(b"\xef\xbb\xbf")
+    for block in blocks:
+        text = rest + block
+        end = text.rstrip().rfind(b"\n") + 1
+        if end:
+            yield text[:end]
+        rest = text[end:]
+        if len(rest) > LONGEST_LINE:
+            raise InputError(f"{label}: a line is over {LONGEST_LINE >> 20} MiB long; this is not a table")
+    if rest := rest.rstrip():
+        yield rest + b"\n"
+
+
+_COMMA, _NEWLINE, _ZERO = b",\n0"
+
+
+def quick_integers(text: bytes, columns: int) -> NDArray[np.int32] | None:
+    """Lines of ``columns`` unsigned integers of up to 8 digits; ``None`` for any other text.
+
+    The 8 bytes before each separator are taken as one 64-bit word, with what is not of the number shifted out. Three
+    multiplications then join neighbouring digits, pairs and fours in all words at once.
+    """
+    text = text.replace(b", ", b",")
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n")
+    characters = np.frombuffer(b"0" * 8 + text, np.uint8)
+    end = np.flatnonzero(characters - _ZERO > 9)
+    if len(end) % columns:
+        return None
+    separators = characters[end].reshape(-1, columns)
+    digits = np.diff(end, prepend=7) - 1
+    is_regular = (separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()
+    if not is_regular or digits.min() < 1 or digits.max() > 8:
+        return None
+    words = np.ndarray((len(characters) - 7,), "<u8", characters, strides=(1,))[end - 8]
+    unused = (8 * (8 - digits)).astype(np.uint64)
+    word = (words & 0x0F0F0F0F0F0F0F0F) >> unused << unused
+    word = (word * 10 + (word >> 8)) & 0x00FF00FF00FF00FF
+    word = (word * 100 + (word >> 16)) & 0x0000FFFF0000FFFF
+    word = (word * 10000 + (word >> 32)) & 0x00000000FFFFFFFF
+    return word.astype(np.int32).reshape(-1, columns)
+
+
+def _quick_floats(text: bytes, columns: int) -> NDArray[np.float32] | None:
+    """Lines of ``columns`` finite numbers; ``None`` for any other text."""
+    characters = np.frombuffer(text, np.uint8)
+    separators = characters[(characters == _COMMA) | (characters == _NEWLINE)]
+    if len(separators) % columns or b"_" in text:
+        return None
+    separators = separators.reshape(-1, columns)
+    if not ((separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()):
+        return None
+    try:
+        numbers = np.array(list(map(float, text[:-1].replace(b"\n", b",").split(b","))))
+    except ValueError:
+        return None
+    is_representable = np.abs(numbers) <= np.finfo(np.float32).max
+    return numbers.astype(np.float32).reshape(-1, columns) if is_representable.all() else None
+
+
+def with_care(
+    text: bytes, columns: int, number: Callable[[bytes], float], dtype: type[np.generic], label: str, first: int
+) -> NDArray:
+    """Any lines of ``columns`` numbers, ``first`` being the number of the first line."""
+    rows = []
+    for at, line in enumerate(text[:-1].split(b"\n"), start=first):
+        fields = line.split(b",")
+        if not line.strip():
+            raise InputError(f"{label}, line {at}: the line is empty; remove it or fill it in")
+        if len(fields) != columns:
+            raise InputError(f"{label}, line {at}: {_shown(line)} has {len(fields)} columns, expected {columns}")
+        try:
+            rows.append([number(field) for field in fields])
+        except ValueError as error:
+            raise InputError(f"{label}, line {at}: {_shown(line)} {error}") from None
+    return np.array(rows, dtype)
+
+
+def integer(field: bytes) -> int:
+    try:
+        value = int(field)
+    except ValueError:
+        value = _float(field)
+        if not value.is_integer():
+            raise ValueError("is not an integer; labels and ids are integers") from None
+    if b"_" in field or not -(2**63) <= value < 2**63:
+        raise ValueError("is not an integer of 64 bits; labels and ids are integers")
+    return int(value)
+
+
+def _float(field: bytes) -> float:
+    try:
+        value = float(field)
+    except ValueError:
+        raise ValueError("is not a number; write numbers separated by commas") from None
+    if b"_" in field or not abs(value) <= float(np.finfo(np.float32).max):
+        raise ValueError("is not a finite 32-bit number; fill in or remove such values")
+    return value
+
+
+def _shown(line: bytes) -> str:
+    return repr(line.strip()[:40].decode("ascii", "replace"))
