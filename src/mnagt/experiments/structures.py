@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from mnagt.experiments.svg import Markup, drawing, element, text
+from mnagt.experiments.svg import Markup, drawing, element, percent, text
 
 BOND = 40
 """Length of a bond in a drawing; atoms measure themselves by it."""
