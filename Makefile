@@ -3,16 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test test-slow lint docs benchmarks clean
+.PHONY: quickstart test lint docs benchmarks clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	$(BIN)/mnagt quickstart
 
 test: lint  ## lint, types and tests; MNAGT_DATA=FOLDER adds those on real data
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow"
-
-test-slow: .venv/dev  ## the tests that take minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 lint: .venv/dev
 	$(BIN)/ruff check

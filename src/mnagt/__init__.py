@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from mnagt.data import DATASETS, load_dataset
     from mnagt.data.packed import PackedDataset
     from mnagt.data.splits import Split, random_split, stratified_folds
+    from mnagt.environment import environment
     from mnagt.errors import InputError
+    from mnagt.experiments.ledger import Ledger
+    from mnagt.experiments.quickstart import quickstart
+    from mnagt.experiments.trials import run_trials
     from mnagt.graphs.batch import GraphBatch
     from mnagt.graphs.convert import from_networkx, from_pyg, to_networkx, to_pyg
     from mnagt.models import MODELS, build_model
+    from mnagt.tasks import MultiLabel, Regression, SingleLabel
     from mnagt.training.answers import evaluate, predict
     from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
     from mnagt.training.fit import Trainer
@@ -26,10 +31,15 @@ _HOMES = {
     "mnagt.data": ("DATASETS", "load_dataset"),
     "mnagt.data.packed": ("PackedDataset",),
     "mnagt.data.splits": ("Split", "random_split", "stratified_folds"),
+    "mnagt.environment": ("environment",),
     "mnagt.errors": ("InputError",),
+    "mnagt.experiments.ledger": ("Ledger",),
+    "mnagt.experiments.quickstart": ("quickstart",),
+    "mnagt.experiments.trials": ("run_trials",),
     "mnagt.graphs.batch": ("GraphBatch",),
     "mnagt.graphs.convert": ("from_networkx", "from_pyg", "to_networkx", "to_pyg"),
     "mnagt.models": ("MODELS", "build_model"),
+    "mnagt.tasks": ("MultiLabel", "Regression", "SingleLabel"),
     "mnagt.training.config": ("RunConfig", "SplitConfig", "TrainConfig"),
     "mnagt.training.fit": ("Trainer",),
     "mnagt.training.model_folder": ("Trained", "load_model"),
@@ -43,8 +53,12 @@ __all__ = [
     "MODELS",
     "GraphBatch",
     "InputError",
+    "Ledger",
+    "MultiLabel",
     "PackedDataset",
+    "Regression",
     "RunConfig",
+    "SingleLabel",
     "Split",
     "SplitConfig",
     "TrainConfig",
@@ -52,15 +66,18 @@ __all__ = [
     "Trainer",
     "__version__",
     "build_model",
+    "environment",
     "evaluate",
     "from_networkx",
     "from_pyg",
     "load_dataset",
     "load_model",
     "predict",
+    "quickstart",
     "random_split",
     "read_recipe",
     "resume",
+    "run_trials",
     "stratified_folds",
     "to_networkx",
     "to_pyg",

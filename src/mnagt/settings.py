@@ -36,6 +36,13 @@ def below(config: Any, limit: float, *names: str) -> None:
             raise InputError(f"{name} must be below {limit}, got {value}")
 
 
+def literals(config: Any) -> None:
+    """Refuse settings that are not among the words their type lists."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        if typing.get_origin(hint) is typing.Literal:
+            one_of(config, **{name: typing.get_args(hint)})
+
+
 def one_of(config: Any, **choices: Container[str]) -> None:
     """Refuse settings that are not among their choices."""
     for name, allowed in choices.items():

@@ -22,18 +22,9 @@ anything = batches(
 
 def packed(batch: GraphBatch) -> PackedDataset:
     """The graphs of ``batch`` as a data set, with an encoding that numbers the nodes."""
-    assert batch.targets is not None
     counts = {name: (CATEGORIES,) * c.shape[1] for name in COLUMNS[::2] if (c := getattr(batch, name)) is not None}
-    dataset = PackedDataset.from_edges(
-        "toys",
-        TASK,
-        batch.edge_index,
-        batch.sizes,
-        batch.targets,
-        label_counts=counts,
-        **{name: getattr(batch, name) for name in COLUMNS},
-    )
-    return replace(dataset, encodings={"number": torch.arange(float(batch.num_nodes))[:, None]})
+    numbered = replace(batch, encodings={"number": torch.arange(float(batch.num_nodes))[:, None]})
+    return PackedDataset.from_batch("toys", TASK, numbered, label_counts=counts)
 
 
 def picked(batch: GraphBatch, indices: list[int]) -> GraphBatch:
@@ -134,7 +125,23 @@ def test_features_say_which_columns_there_are():
 
 
 def test_targets_must_be_as_many_as_graphs():
+    graphs = replace(random_batch([1, 1], 0.0, seed=0), targets=torch.zeros(3))
     with pytest.raises(InputError, match="toys: 3 targets for 2 graphs"):
-        PackedDataset.from_edges(
-            "toys", TASK, torch.zeros(2, 0, dtype=torch.long), torch.tensor([1, 1]), torch.zeros(3)
-        )
+        PackedDataset.from_batch("toys", TASK, graphs)
+
+
+def test_categories_not_counted_are_those_seen():
+    graphs = random_batch([3, 2], 1.0, seed=0, node_labels=True, targets=True)
+    assert graphs.node_labels is not None
+    seen = tuple((graphs.node_labels.amax(dim=0) + 1).tolist())
+    assert PackedDataset.from_batch("toys", TASK, graphs).features.nodes.labels == seen
+    with pytest.raises(InputError, match="node_labels reaches"):
+        PackedDataset.from_batch("toys", TASK, graphs, label_counts={"node_labels": (1, 1)})
+
+
+def test_values_must_be_finite():
+    graphs = random_batch([3, 2], 1.0, seed=0, node_values=True, targets=True)
+    assert graphs.node_values is not None
+    graphs.node_values[1, 0] = torch.nan
+    with pytest.raises(InputError, match="node_values holds values that are not finite"):
+        PackedDataset.from_batch("toys", TASK, graphs)

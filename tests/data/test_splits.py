@@ -70,7 +70,7 @@ def test_folds_must_fit_the_graphs(folds):
 
 
 def test_a_graph_in_two_parts_is_refused():
-    with pytest.raises(InputError, match="in two parts"):
+    with pytest.raises(InputError, match="twice in the split"):
         Split(torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([1]))
 
 
@@ -100,3 +100,12 @@ def test_a_bad_line_is_named(tmp_path, text, message):
 def test_a_missing_part_is_named(tmp_path):
     with pytest.raises(InputError, match=r"no train\.csv\.gz, train\.csv or train\.txt"):
         split_from_files(tmp_path, graphs=4)
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8b\x08cut short", "schön".encode("latin-1")])
+def test_an_index_file_that_cannot_be_read_is_named(tmp_path, content):
+    suffix = ".csv.gz" if content.startswith(b"\x1f") else ".csv"
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}{suffix}").write_bytes(content)
+    with pytest.raises(InputError, match=r"train\.csv.*: cannot be read"):
+        split_from_files(tmp_path, 5)

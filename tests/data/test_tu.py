@@ -8,7 +8,8 @@ import pytest
 import torch
 from data.tu_files import SMALL, folder, zipped
 
-from mnagt.data import EMBEDDED, tables, tu
+import mnagt.data.tu_files as module
+from mnagt.data import EMBEDDED, tables
 from mnagt.data.packed import PackedDataset
 from mnagt.data.tu import read_tu
 from mnagt.errors import InputError
@@ -268,21 +269,21 @@ def test_an_encrypted_zip_is_refused(tmp_path):
 def test_a_zip_that_would_expand_absurdly_is_refused(tmp_path, monkeypatch, bounds):
     path = zipped(folder(tmp_path / "SMALL", {"graph_indicator": "1\n" * 1000}), tmp_path / "SMALL.zip")
     for name, bound in bounds.items():
-        monkeypatch.setattr(tu, name, bound)
+        monkeypatch.setattr(module, name, bound)
     with pytest.raises(InputError, match=r"expand to 2,000, .* unpack it yourself if you trust it"):
         read_tu(path)
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(tu, "LONGEST_LINE", 1 << 10)
-    monkeypatch.setattr(tu, "BLOCK", 1 << 8)
-    with pytest.raises(InputError, match="this is not a TU text file"):
+    monkeypatch.setattr(tables, "LONGEST_LINE", 1 << 10)
+    monkeypatch.setattr(module, "BLOCK", 1 << 8)
+    with pytest.raises(InputError, match="this is not a table"):
         read_tu(folder(tmp_path / "SMALL", {"graph_indicator": "1" * 5000}))
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 64])
 def test_where_blocks_end_does_not_matter(small, tmp_path, monkeypatch, block):
-    monkeypatch.setattr(tu, "BLOCK", block)
+    monkeypatch.setattr(module, "BLOCK", block)
     assert_same(read_tu(tmp_path / "SMALL"), small)
 
 

@@ -31,7 +31,7 @@ def test_the_transposed_product_is_that_of_the_transposed_matrix(case):
     matrix, dense = case
     x = torch.randn(dense.shape[0], 3, dtype=torch.double, generator=generator(0))
     torch.testing.assert_close(matrix.transposed @ x, dense.T @ x)
-    assert matrix.transposed.transposed is matrix
+    assert matrix.transposed is matrix.transposed
 
 
 @given(incidences)

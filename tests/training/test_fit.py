@@ -12,6 +12,7 @@ from mnagt.data.splits import Split, random_split
 from mnagt.errors import InputError
 from mnagt.models import MODELS, build_model
 from mnagt.tasks import MultiLabel, Regression
+from mnagt.training.checkpoint import load_tensors, save_tensors
 from mnagt.training.config import TrainConfig
 from mnagt.training.fit import Interrupted, Trainer, outputs
 from mnagt.training.progress import Reporter
@@ -153,6 +154,27 @@ def test_a_loss_that_is_not_a_number_stops_the_run(mutag):
     broken = replace(broken, targets=torch.full((188, 1), 3e38))
     with pytest.raises(InputError, match="the loss is not a number"):
         trainer(broken, replace(CONFIG, clip=0.0, lr=1e30)).run()
+
+
+def test_a_checkpoint_that_says_other_things_is_refused(mutag, tmp_path):
+    path = tmp_path / "last"
+    trainer(mutag, replace(CONFIG, epochs=1), checkpoint=path).run()
+    tensors, note = load_tensors(path)
+    save_tensors(path, tensors, {**note, "phase": "waning"})
+    with pytest.raises(InputError, match="not a checkpoint of this run"):
+        trainer(mutag, checkpoint=path).run()
+
+
+def test_a_validation_part_without_a_score_stops_the_run(mutag):
+    alike = replace(mutag, task=MultiLabel(("y",)), targets=torch.ones(188, 1))
+    with pytest.raises(InputError, match="the validation part has no ap"):
+        trainer(alike).run()
+
+
+@pytest.mark.parametrize("wrong", [{"precision": "bfloat16"}, {"schedule": "cosin"}])
+def test_words_that_mean_nothing_are_refused(wrong):
+    with pytest.raises(InputError, match="must be one of"):
+        replace(CONFIG, **wrong)
 
 
 def test_missing_answers_teach_nothing(mutag):

@@ -13,11 +13,13 @@ import pytest
 import torch
 
 from mnagt import load_dataset, load_model, resume, train
+from mnagt.data import EMBEDDED
 from mnagt.errors import InputError
 from mnagt.files import read_json
 from mnagt.training.answers import evaluate, predict
 from mnagt.training.checkpoint import load_tensors
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.training.progress import Live
 from mnagt.training.run import make_split
 
 SETTINGS = {"dim": 16, "depth": 2, "head_dim": 8, "dropout": 0.3}
@@ -81,6 +83,7 @@ def test_there_must_be_a_run_to_resume(tmp_path):
         resume(tmp_path)
 
 
+@pytest.mark.real_data
 def test_a_model_cannot_read_graphs_with_other_columns(run_folder, data_root):
     with pytest.raises(InputError, match="NCI1: "):
         predict(run_folder, "NCI1", device="cpu")
@@ -140,6 +143,30 @@ def test_tensorboard_gets_every_epoch(tmp_path):
     train(CONFIG, tmp_path / "run", tensorboard=True)
     board = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert [event.step for event in board.Scalars("loss")] == [1, 2, 3]
+
+
+def test_a_live_bar_that_never_began_can_end(tmp_path):
+    (tmp_path / "run").mkdir()
+    train(replace(CONFIG, train=replace(CONFIG.train, epochs=1)), tmp_path / "whole")
+    damaged = tmp_path / "whole" / "last.safetensors"
+    damaged.write_bytes(b"nothing")
+    with pytest.raises(InputError, match="damaged or not a checkpoint"):
+        resume(tmp_path / "whole", reporter=Live())
+
+
+def test_a_run_on_a_path_can_be_used_from_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "MINE.zip").write_bytes((EMBEDDED / "MUTAG.zip").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    train(replace(CONFIG, dataset="MINE.zip"), "run")
+    monkeypatch.chdir("/")
+    assert evaluate(tmp_path / "run", device="cpu")["graphs"] == 19
+
+
+def test_other_targets_are_another_data_set(tmp_path):
+    mutag = load_dataset("MUTAG")
+    train(CONFIG, tmp_path / "run", dataset=replace(mutag, targets=1 - mutag.targets))
+    with pytest.raises(InputError, match="put the old one back"):
+        resume(tmp_path / "run")
 
 
 LONG = ["train", "MUTAG", "--epochs", "40", "--batch-size", "32", "--dim", "16", "--depth", "2", "--head-dim", "8",

@@ -59,7 +59,7 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None) -> PackedDa
     into it if it is not there. MUTAG comes with the package.
     """
     name = str(name_or_path)
-    if name not in DATASETS:
+    if name not in DATASETS or (isinstance(name_or_path, Path) and name_or_path.exists()):
         path = Path(os.path.expanduser(name))
         if os.path.exists(path):
             return _read_tu(path)

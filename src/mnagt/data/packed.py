@@ -129,50 +129,56 @@ class PackedDataset:
         return replace(self, **moved, encodings={name: t.to(device) for name, t in self.encodings.items()})
 
     @classmethod
-    def from_edges(
+    def from_batch(
         cls,
         name: str,
         task: Task,
-        edge_index: Int[Tensor, "2 edges"],
-        sizes: Int[Tensor, "graphs"],
-        targets: Tensor,
+        batch: GraphBatch,
         *,
         label_counts: Mapping[str, tuple[int, ...]] | None = None,
-        node_labels: Int[Tensor, "nodes _"] | None = None,
-        node_values: Float[Tensor, "nodes _"] | None = None,
-        edge_labels: Int[Tensor, "edges _"] | None = None,
-        edge_values: Float[Tensor, "edges _"] | None = None,
         vocabularies: Mapping[str, tuple[str, ...]] | None = None,
     ) -> "PackedDataset":
-        """A data set from (source, destination) pairs whose node ids run over all graphs."""
-        whole = GraphBatch.from_edges(
-            edge_index,
-            sizes,
-            node_labels=node_labels,
-            node_values=node_values,
-            edge_labels=edge_labels,
-            edge_values=edge_values,
-            targets=targets,
-        )
-        if len(targets) != len(sizes):
-            raise InputError(f"{name}: {len(targets)} targets for {len(sizes)} graphs")
-        first = whole.node_ptr[:-1][whole.graph_of_node]
+        """The graphs of ``batch``, whose targets say what is asked of each. Categories not counted are those seen."""
+        if batch.targets is None or len(batch.targets) != batch.num_graphs:
+            has = "no" if batch.targets is None else len(batch.targets)
+            raise InputError(f"{name}: {has} targets for {batch.num_graphs} graphs; give one a graph")
+        counts = _label_counts(name, batch, dict(label_counts or {}))
+        for kind in ("node_values", "edge_values"):
+            if (column := getattr(batch, kind)) is not None and not column.isfinite().all():
+                raise InputError(f"{name}: {kind} holds values that are not finite; fill in or remove them")
+        first = batch.node_ptr[:-1][batch.graph_of_node]
         return cls(
             name=name,
             task=task,
-            node_ptr=whole.node_ptr.cpu(),
-            edge_ptr=whole.in_ptr[whole.node_ptr].long().cpu(),
-            source=(whole.source - first[whole.destination]).int(),
-            in_degree=whole.in_degree.int(),
-            targets=targets,
-            is_symmetric=whole.is_symmetric,
-            label_counts=dict(label_counts or {}),
-            node_labels=whole.node_labels,
-            node_values=whole.node_values,
-            edge_labels=whole.edge_labels,
-            edge_values=whole.edge_values,
+            node_ptr=batch.node_ptr.cpu(),
+            edge_ptr=batch.in_ptr[batch.node_ptr].long().cpu(),
+            source=(batch.source - first[batch.destination]).int(),
+            in_degree=batch.in_degree.int(),
+            targets=batch.targets,
+            is_symmetric=batch.is_symmetric,
+            label_counts=counts,
+            node_labels=batch.node_labels,
+            node_values=batch.node_values,
+            edge_labels=batch.edge_labels,
+            edge_values=batch.edge_values,
+            encodings=batch.encodings,
             vocabularies=dict(vocabularies or {}),
         )
+
+
+def _label_counts(name: str, batch: GraphBatch, given: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Categories of each column: as given, or else those seen; a label past what was given is refused."""
+    for kind in ("node_labels", "edge_labels"):
+        labels = getattr(batch, kind)
+        if labels is None:
+            continue
+        if labels.numel() and int(labels.min()) < -1:
+            raise InputError(f"{name}: {kind} holds {int(labels.min())}; categories count from 0, and -1 is none")
+        seen = tuple(int(column.max()) + 1 if len(column) else 0 for column in labels.unbind(dim=1))
+        known = given.setdefault(kind, seen)
+        if len(known) != len(seen) or any(there > count for there, count in zip(seen, known, strict=True)):
+            raise InputError(f"{name}: {kind} reaches {seen} categories, and label_counts says {known}")
+    return given
 
 
 class _HostRows:

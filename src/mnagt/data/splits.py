@@ -1,6 +1,7 @@
 """Which graphs train, which choose, which judge. Every split draws from a generator of its own."""
 
 import gzip
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class Split:
     def __post_init__(self) -> None:
         together = torch.cat([self.train, self.valid, self.test])
         if len(together.unique()) != len(together):
-            raise InputError("a graph is in two parts of the split; each graph may be in one of train, valid and test")
+            raise InputError("a graph is twice in the split; each graph may be once in one of train, valid and test")
         for name in PARTS:
             object.__setattr__(self, name, getattr(self, name).sort().values)
             if len(getattr(self, name)) == 0:
@@ -79,7 +80,10 @@ def _read_indices(folder: Path, name: str, graphs: int) -> Tensor:
             break
     else:
         raise InputError(f"{folder}: no {name}.csv.gz, {name}.csv or {name}.txt; a split needs train, valid and test")
-    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+    try:
+        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); write it again, one graph index a line") from None
     indices = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():

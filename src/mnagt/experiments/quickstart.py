@@ -16,7 +16,7 @@ from mnagt.settings import at_least
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.training.model_folder import Trained
 from mnagt.training.progress import clock
-from mnagt.training.run import train
+from mnagt.training.run import RUN, train
 
 DATASET = "MUTAG"
 MAJORITY = 125 / 188
@@ -86,7 +86,7 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
 
     start = time.monotonic()
     dataset = load_dataset(DATASET)
-    jobs = config.jobs or os.cpu_count() or 1
+    jobs = min(config.folds, config.jobs or os.cpu_count() or 1)
     run = RunConfig(
         DATASET,
         train=TrainConfig(epochs=config.epochs, batch_size=32, seed=config.seed),
@@ -106,7 +106,8 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
         models.append(done)
 
     folder = out / "model"
-    shutil.rmtree(folder, ignore_errors=True)
+    if (folder / RUN).exists():  # of the quickstart before
+        shutil.rmtree(folder)
     final = train(run, folder, dataset=dataset)
     molecules = look_at(final.trained, dataset, final.split.test[:: max(1, len(final.split.test) // 6)][:6])
     names = meanings(dataset, "classes")

@@ -68,6 +68,11 @@ class GraphBatch:
         across = (graph_of_node[source] != graph_of_node[destination]).nonzero()
         if len(across):
             raise InputError(f"edge {int(across[0])} joins two graphs; check that sizes add up")
+        given = {"node_labels": node_labels, "node_values": node_values, "edge_labels": edge_labels}
+        for name, column in (given | {"edge_values": edge_values}).items():
+            rows = nodes if name.startswith("node") else edge_index.shape[1]
+            if column is not None and len(column) != rows:
+                raise InputError(f"{name} has {len(column)} rows for {rows} {name[:4]}s; give one row a {name[:4]}")
         key = destination * nodes + source
         order = key.argsort(stable=True)
         return cls(
@@ -144,10 +149,12 @@ class GraphBatch:
         homes = Incidence(self.graph_of_node, nodes, self.num_graphs)
         return Incidence(nodes[:-1], self.node_ptr, self.num_nodes, transposed=homes)
 
-    @property
+    @cached_property
     def graph_of(self) -> Incidence:
         """Row v holds the graph that node v belongs to."""
-        return self.nodes_of.transposed
+        nodes = torch.arange(self.num_nodes + 1, device=self.device)
+        own = Incidence(nodes[:-1], self.node_ptr, self.num_nodes)
+        return Incidence(self.graph_of_node, nodes, self.num_graphs, transposed=own)
 
     @cached_property
     def pair_ptr(self) -> Int[Tensor, "graphs_and_end"]:
@@ -176,7 +183,7 @@ class GraphBatch:
     def to(self, device: torch.device | str) -> "GraphBatch":
         """The same batch on ``device``; ``sizes`` stays on the CPU."""
         moved = {
-            f.name: value.to(device, non_blocking=True)
+            f.name: value.to(device)
             for f in fields(self)
             if f.name != "sizes" and isinstance(value := getattr(self, f.name), Tensor)
         }

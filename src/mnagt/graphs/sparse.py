@@ -28,19 +28,17 @@ class Incidence:
         transposed: "Incidence | None" = None,
     ) -> None:
         self.index, self.ptr, self.columns = index, ptr, columns
-        self._transposed = self if is_symmetric else transposed
-        if transposed is not None:
-            transposed._transposed = self
+        self.is_symmetric, self._transposed = is_symmetric, transposed
 
     @property
     def transposed(self) -> "Incidence":
-        """The same ones, column by column; worked out once."""
+        """The same ones, column by column; worked out once. It does not lead back: no cycle keeps a batch alive."""
+        if self.is_symmetric:
+            return self
         if self._transposed is None:
             rows = torch.repeat_interleave(self.ptr.diff(), output_size=len(self.index))
             order = self.index.argsort(stable=True)
-            self._transposed = Incidence(
-                rows[order], pointer(self.index, self.columns), len(self.ptr) - 1, transposed=self
-            )
+            self._transposed = Incidence(rows[order], pointer(self.index, self.columns), len(self.ptr) - 1)
         return self._transposed
 
     def __matmul__(self, x: Float[Tensor, "columns dim"]) -> Float[Tensor, "rows dim"]:

@@ -7,7 +7,7 @@ last layer's nodes, not every layer's), and in reading edge columns where there 
 from dataclasses import dataclass
 
 from mnagt.graphs.features import Features
-from mnagt.models.convolutions import CONVOLUTIONS, Block, convolution
+from mnagt.models.convolutions import Block, convolution
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.readouts import READOUTS
@@ -35,7 +35,7 @@ class GinConfig:
         at_least(self, 1, "dim", "depth")
         at_least(self, 0, "dropout", "head_dropout")
         below(self, 1, "dropout", "head_dropout")
-        one_of(self, conv={"auto", *CONVOLUTIONS}, readout=READOUTS)
+        one_of(self, conv=("auto", "gin", "gine"), readout=READOUTS)
 
 
 def gin(config: GinConfig, features: Features, outputs: int) -> GraphModel:

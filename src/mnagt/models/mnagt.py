@@ -20,7 +20,7 @@ from mnagt.models.layer import Layer, Scale, feed_forward
 from mnagt.models.norms import NORMS
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import at_least, below, literals, one_of
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class MnagtConfig:
         )
         below(self, 1, "dropout", "attention_dropout", "head_dropout")
         one_of(self, conv={"auto", *CONVOLUTIONS}, mixer=MIXERS, norm=NORMS, readout=READOUTS)
+        literals(self)
 
 
 def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:

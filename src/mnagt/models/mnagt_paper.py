@@ -20,7 +20,7 @@ from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer, Smooth, feed_forward
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import at_least, below, literals, one_of
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class PaperConfig:
         at_least(self, 0, "max_hop", "dropout", "attention_dropout")
         below(self, 1, "dropout", "attention_dropout")
         one_of(self, mixer=MIXERS, readout=READOUTS)
+        literals(self)
 
 
 def mnagt_paper(config: PaperConfig, features: Features, outputs: int) -> GraphModel:

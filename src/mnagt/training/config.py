@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mnagt.settings import at_least, below
+from mnagt.settings import at_least, below, literals
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class TrainConfig:
         at_least(self, 1, "epochs", "batch_size", "choose_over")
         at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "average", "seed", "checkpoint_seconds")
         below(self, 1, "warmup", "average")
+        literals(self)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class SplitConfig:
     """The fold that tests; the one after it validates."""
     folder: str | None = None
     """Where the index files train, valid and test lie (.csv.gz, .csv or .txt, one graph index a line)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "seed", "fold")
+        at_least(self, 3, "folds")
+        literals(self)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from mnagt.training.optim import adamw, learning_rate
 from mnagt.training.progress import Reporter
 
 
-class Interrupted(Exception):  # noqa: N818
-    """Training was asked to stop, and did, with all that it had done on disk."""
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop, and did; what it had done is in its checkpoint, if it keeps one."""
 
 
 @dataclass
@@ -108,7 +108,11 @@ class Trainer:
     def _epoch(self) -> None:
         at, loss = self.at, self._pass()
         judged = self.model if self.average is None else self.average.module
-        valid = self.task.scores(*outputs_and_targets(judged, self.dataset, self.split.valid, self.config))
+        valid = self.task.scores(*outputs_and_targets(judged, self.dataset, self.split.valid, self.config.batch_size))
+        if math.isnan(valid[self.task.metric]):
+            raise InputError(
+                f"the validation part has no {self.task.metric}: its answers are all alike; split otherwise"
+            )
         at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0
         at.history.append(self._record(loss, valid))
         stretch = min(self.config.choose_over, self.config.epochs)
@@ -187,40 +191,40 @@ class Trainer:
     def _restore(self, path: Path) -> None:
         tensors, position = load_tensors(path)
         load_weights(self.model, under("model", tensors), path)
-        load_optimizer(self.optimizer, under("optimizer", tensors))
-        set_random_states(under("random", tensors), self.device)
         if self.average is not None:
             load_weights(self.average, under("average", tensors), path)
+        try:
+            load_optimizer(self.optimizer, under("optimizer", tensors))
+            set_random_states(under("random", tensors), self.device)
+            self.at = Position(**position)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path}: not a checkpoint of this run ({reason}); restore it or train again") from error
         self.best = {name: t.to(self.device) for name, t in under("best", tensors).items()}
-        self.at = Position(**position)
 
 
 def outputs(
-    model: nn.Module,
-    dataset: PackedDataset,
-    indices: Int[Tensor, "some"],
-    batch_size: int = 256,
-    precision: str = "fp32",
+    model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int = 256
 ) -> Float[Tensor, "some outputs"]:
-    """What the model says of the graphs ``indices``, in that order, as in evaluation. On the data set's device."""
+    """What the model says of the graphs ``indices``, in that order, in fp32. On the data set's device."""
     model.eval()
+    if len(indices) == 0:
+        return torch.empty(0, dataset.task.outputs, device=dataset.device)
     graphs, asked = indices.unique(return_inverse=True)
     out, seen = [], []
     with torch.inference_mode():
         for some, batch in dataset.batches(graphs, batch_size):
-            with autocast(dataset.device, precision):
-                out.append(model(batch).float())
+            out.append(model(batch))
             seen.append(some)
     order = torch.cat(seen).argsort()[asked]
     return torch.cat(out)[order.to(dataset.device)]
 
 
 def outputs_and_targets(
-    model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], config: TrainConfig
+    model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int = 256
 ) -> tuple[Tensor, Tensor]:
     """Outputs for the graphs ``indices``, and what was asked for."""
-    answers = outputs(model, dataset, indices, config.batch_size, config.precision)
-    return answers, dataset.targets[indices.to(dataset.device)]
+    return outputs(model, dataset, indices, batch_size), dataset.targets[indices.to(dataset.device)]
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
-from typing import TextIO
+from typing import Any, TextIO
 
 
 class Reporter:
@@ -58,21 +58,35 @@ class Lines(Reporter):
 class Live(Lines):
     """A bar that moves, on a terminal."""
 
+    bar: Any = None
+
     def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         super().begin(epochs, steps, history)
-        self.bar = Progress(
-            TextColumn("epoch"), MofNCompleteColumn(), BarColumn(24), TextColumn("{task.description}"), transient=True
+        columns = TextColumn("epoch"), MofNCompleteColumn(), BarColumn(24), TextColumn("{task.description}")
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task, self.steps, self.done = (
+            self.bar.add_task("", total=epochs, completed=len(history)),
+            steps,
+            len(history),
         )
-        self.task = self.bar.add_task("", total=epochs, completed=len(history))
         self.bar.start()
 
+    def step(self, step: int, graphs: int) -> None:
+        super().step(step, graphs)
+        if time.monotonic() - self.spoken > 0.1:
+            self.spoken = time.monotonic()
+            self.bar.update(self.task, completed=self.done + step / self.steps)
+
     def epoch(self, record: Mapping[str, float], best: float | None) -> None:
-        self.bar.update(self.task, completed=record["epoch"], description=self.summary(record, best))
+        self.done = int(record["epoch"])
+        self.bar.update(self.task, completed=self.done, description=self.summary(record, best))
 
     def end(self) -> None:
-        self.bar.stop()
+        if self.bar is not None:
+            self.bar.stop()
 
 
 def clock(seconds: float) -> str:

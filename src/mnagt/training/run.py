@@ -1,5 +1,6 @@
 """A run: data set, split, model and settings in; a folder with a trained model and its figures out."""
 
+import hashlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mnagt.data import load_dataset
+from mnagt.data import DATASETS, load_dataset
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split, random_split, split_from_files, stratified_folds
 from mnagt.errors import InputError
@@ -61,7 +62,6 @@ def train(
     dataset: PackedDataset | None = None,
     reporter: Reporter | None = None,
     tensorboard: bool = False,
-    resume: bool = False,
 ) -> Run:
     """Train the model that ``config`` describes and score it once on the test part.
 
@@ -69,27 +69,48 @@ def train(
     SIGTERM it saves its state and raises ``Interrupted``; after any end, even kill -9, ``resume`` goes on from the
     last checkpoint.
     """
-    config = replace(config, settings=full_settings(config.model, config.settings))
     out = None if out is None else Path(out)
-    fresh = None if resume else out
-    if fresh is not None and ((fresh / RUN).exists() or (fresh / CONFIG).exists()):
+    if out is not None and ((out / RUN).exists() or (out / CONFIG).exists()):
         raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
+    name = config.dataset if config.dataset in DATASETS else str(Path(config.dataset).expanduser().resolve())
     dataset = dataset or load_dataset(config.dataset)
-    split = kept_split(out, dataset) if out is not None and resume else make_split(config.split, dataset)
+    config = replace(config, dataset=name, settings=full_settings(config.model, config.settings))
+    return _run(config, dataset, make_split(config.split, dataset), out, reporter, tensorboard)
+
+
+def resume(out: Path | str, *, reporter: Reporter | None = None, tensorboard: bool = False) -> Run:
+    """Go on with the run in ``out``."""
+    out = Path(out)
+    if not (out / RUN).exists():
+        raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
+    config = from_dict(RunConfig, kept(out, "config"), where=str(out / RUN))
+    dataset = load_dataset(config.dataset)
+    return _run(config, dataset, kept_split(out, dataset), out, reporter, tensorboard)
+
+
+def _run(
+    config: RunConfig,
+    dataset: PackedDataset,
+    split: Split,
+    out: Path | None,
+    reporter: Reporter | None,
+    tensorboard: bool,
+) -> Run:
+    """Train from the start, or from the checkpoint in ``out`` if there is one."""
     task = dataset.task.fitted(dataset.targets[split.train])
     device = pick_device(config.device)
     with torch.random.fork_rng([]):
-        torch.manual_seed(config.train.seed)
+        torch.default_generator.manual_seed(config.train.seed)
         model = built(config.model, config.settings, dataset.features, task.outputs)
     dataset = with_encodings(dataset, model.encoder.encodings)
-    if fresh is not None:  # nothing is written for a run that cannot begin
-        write_json(fresh / SPLIT, split.to_dict())
-        write_json(fresh / RUN, {"config": asdict(config), "dataset": _facts(dataset)})
     with (
         room_on(device, config),
         _stop_requests() as should_stop,
         RunLogs(out, reporter or Reporter(), tensorboard) as logs,
     ):
+        if out is not None and not (out / RUN).exists():  # nothing is written for a run that cannot begin
+            write_json(out / SPLIT, split.to_dict())
+            write_json(out / RUN, {"config": asdict(config), "dataset": _facts(dataset)})
         trainer = Trainer(
             model,
             dataset,
@@ -102,38 +123,16 @@ def train(
             should_stop=should_stop,
         )
         at = trainer.run()
-        test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train))
+        test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train.batch_size))
     valid = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
-    result = Result(
-        task.metric,
-        at.best_epoch,
-        valid,
-        test,
-        model.parameter_count,
-        round(at.seconds, 3),
-        device_name(device),
-    )
-    trained = Trained(
-        model.cpu(),
-        task,
-        config.model,
-        config.settings,
-        {"dataset": dataset.name, "run": asdict(config)},
-        dataset.vocabularies,
-    )
+    seconds, place = round(at.seconds, 3), device_name(device)
+    result = Result(task.metric, at.best_epoch, valid, test, model.parameter_count, seconds, place)
+    origin = {"dataset": dataset.name, "run": asdict(config)}
+    trained = Trained(model.cpu(), task, config.model, config.settings, origin, dataset.vocabularies)
     if out is not None:
         trained.save(out)
         write_json(out / RESULT, asdict(result))
     return Run(trained, result, split, at.history)
-
-
-def resume(out: Path | str, *, reporter: Reporter | None = None, tensorboard: bool = False) -> Run:
-    """Go on with the run in ``out``."""
-    out = Path(out)
-    if not (out / RUN).exists():
-        raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
-    config = from_dict(RunConfig, kept(out, "config"), where=str(out / RUN))
-    return train(config, out, reporter=reporter, tensorboard=tensorboard, resume=True)
 
 
 def read_recipe(path: Path | str) -> RunConfig:
@@ -183,11 +182,14 @@ def with_encodings(dataset: PackedDataset, needed: dict[str, int]) -> PackedData
 
 def _facts(dataset: PackedDataset) -> dict[str, Any]:
     """Enough to notice that a data set has changed."""
+    digest = hashlib.blake2b(dataset.source.cpu().numpy().tobytes(), digest_size=12)
+    digest.update(dataset.targets.cpu().numpy().tobytes())
     return {
         "name": dataset.name,
         "graphs": len(dataset),
         "nodes": int(dataset.node_ptr[-1]),
         "edges": len(dataset.source),
+        "digest": digest.hexdigest(),
     }
 
 
