@@ -84,6 +84,18 @@ def test_pytorch_geometrics_raw_folder_is_found(small, tmp_path):
     assert_same(read_tu(tmp_path / "pyg"), small)
 
 
+def test_where_graphs_count_from_zero_nodes_do_too_though_none_is_called_zero(tmp_path):
+    changed = {"A": "1, 2\n2, 1\n4, 5\n5, 4\n", "graph_indicator": "0\n0\n0\n1\n1\n1\n", "graph_labels": "0\n1\n"}
+    dataset = read_tu(
+        folder(
+            tmp_path / "ZERO",
+            changed,
+            without=tuple(f"{k}_{w}" for k in ("node", "edge") for w in ("labels", "attributes")),
+        )
+    )
+    assert dataset.in_degree.tolist() == [0, 1, 1, 0, 1, 1]
+
+
 def test_ids_may_count_from_zero(small, tmp_path):
     zero_based = {
         field: re.sub(r"\d+", lambda m: str(int(m[0]) - 1), SMALL[field]) for field in ("A", "graph_indicator")

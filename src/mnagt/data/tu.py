@@ -1,6 +1,7 @@
 """Reads the text layout of the TU collection (Morris et al., 2020): ``NAME_A.txt``, ``NAME_graph_indicator.txt``, ...
 
-Nodes and graphs count from 1; where a 0 occurs among the ids of a file, that file counts from 0.
+Nodes and graphs count from 1; where a 0 occurs among the ids of a file, that file counts from 0. Where graphs count
+from 0 and no edge names node 0, nodes count from 0 too, unless an edge names a node that then would be missing.
 
 Graphs are undirected. Self loops are dropped (:math:`\\hat A` adds its own), the first of equal edges is kept, and
 where only one of (u, v) and (v, u) is there, the other is added with its labels and values.
@@ -24,7 +25,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.sparse import pointer_of_counts
 from mnagt.tasks import Regression, SingleLabel, Task
 
-VERSION = "tu-1"
+VERSION = "tu-2"
 """Changes whenever the same files would be read differently."""
 
 _log = logging.getLogger(__name__)
@@ -33,12 +34,12 @@ _log = logging.getLogger(__name__)
 def read_tu(path: Path) -> PackedDataset:
     """The data set in ``path``: a zip, or a folder that holds the text files, at its top or in ``raw/``."""
     files = TuFiles.found(Path(path))
-    graph_of_node = _graph_of_node(files)
+    graph_of_node, graphs_from = _graph_of_node(files)
     sizes = np.bincount(graph_of_node)
     task, targets = _targets(files, len(sizes))
     nodes = _Columns.read(files, "node", len(graph_of_node))
 
-    ends = _edges(files, graph_of_node)
+    ends = _edges(files, graph_of_node, graphs_from)
     edges = _Columns.read(files, "edge", len(ends))
     destination, source, line = _undirected(files.name, ends, has_columns=bool(edges))
 
@@ -74,8 +75,8 @@ def files_read(path: Path) -> list[Path]:
 # What the files say
 
 
-def _graph_of_node(files: TuFiles) -> NDArray[np.int32]:
-    """Graph of each node, from 0."""
+def _graph_of_node(files: TuFiles) -> tuple[NDArray[np.int32], int]:
+    """Graph of each node, from 0, and the number that the file counts from."""
     ids = _integers(files, "graph_indicator", columns=1)[:, 0]
     base = min(int(ids[0]), 1)
     where = files.label("graph_indicator")
@@ -93,7 +94,7 @@ def _graph_of_node(files: TuFiles) -> NDArray[np.int32]:
         at = int(is_gap.argmax())
         missing = base if at == 0 else int(ids[at - 1]) + 1
         raise InputError(f"{where}, line {at + 1}: graph {missing} has no nodes; leave it out and renumber the others")
-    return (ids - base).astype(np.int32)
+    return (ids - base).astype(np.int32), base
 
 
 def _targets(files: TuFiles, graphs: int) -> tuple[Task, Tensor]:
@@ -115,11 +116,11 @@ def _targets(files: TuFiles, graphs: int) -> tuple[Task, Tensor]:
     raise InputError(f"{files.path}: no {files.name}_graph_labels.txt, nor {files.name}_graph_attributes.txt; add one")
 
 
-def _edges(files: TuFiles, graph_of_node: NDArray[np.int32]) -> NDArray[np.int32]:
+def _edges(files: TuFiles, graph_of_node: NDArray[np.int32], graphs_from: int) -> NDArray[np.int32]:
     """(source, destination) of each line, from 0."""
     ends = _integers(files, "A", columns=2)
-    base = 0 if (ends == 0).any() else 1
     nodes = len(graph_of_node)
+    base = 0 if (ends == 0).any() or (graphs_from == 0 and int(ends.max()) < nodes) else 1
     if int(ends.min()) < base or int(ends.max()) >= nodes + base:
         at = int(((ends < base) | (ends >= nodes + base)).any(axis=1).argmax())
         raise InputError(

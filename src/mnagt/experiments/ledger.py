@@ -30,7 +30,7 @@ def resolved(config: RunConfig) -> dict[str, Any]:
 
 
 def trial_key(config: RunConfig) -> str:
-    """The same for the same trial: everything that can change its figures; device and checkpoints cannot."""
+    """The same for the same trial. The device is left out: it changes figures no more than rounding and chance do."""
     told = resolved(config)
     del told["device"], told["train"]["checkpoint_seconds"]
     return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=12).hexdigest()

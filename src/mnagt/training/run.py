@@ -72,9 +72,11 @@ def train(
     out = None if out is None else Path(out)
     if out is not None and ((out / RUN).exists() or (out / CONFIG).exists()):
         raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
-    name = config.dataset if config.dataset in DATASETS else str(Path(config.dataset).expanduser().resolve())
-    dataset = dataset or load_dataset(config.dataset)
-    config = replace(config, dataset=name, settings=full_settings(config.model, config.settings))
+    if dataset is None:
+        dataset = load_dataset(config.dataset)
+        if config.dataset not in DATASETS:  # a path, which must hold from elsewhere too
+            config = replace(config, dataset=str(Path(config.dataset).expanduser().resolve()))
+    config = replace(config, settings=full_settings(config.model, config.settings))
     return _run(config, dataset, make_split(config.split, dataset), out, reporter, tensorboard)
 
 
