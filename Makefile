@@ -17,7 +17,8 @@ lint: .venv/dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: .venv/dev  ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html"
 
 benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1 and COLLAB, and an idle machine
 	$(BIN)/python benchmarks/batching.py --out results/batching-cpu.json

@@ -200,6 +200,14 @@ def test_an_atom_never_met_is_refused(run_folder, tmp_path, refused):
     assert said == "ONE: column 0 of node_labels holds 99, which the model has not met; it was trained on MUTAG"
 
 
+def test_graphs_without_answers_are_predicted_and_not_learned_from(run_folder, tmp_path, done, refused):
+    path = written_as_tu(load_dataset("MUTAG"), 0, tmp_path / "ONE")
+    for answers in path.glob("ONE_graph_[la]*.txt"):
+        answers.unlink()
+    assert done("predict", run_folder, path, "--device", "cpu").splitlines()[0] == "graph,prediction,p(-1),p(1)"
+    assert "ONE: no targets to learn from" in refused("train", path)
+
+
 def test_options_override_the_recipe(tmp_path, done):
     recipe = tmp_path / "it.toml"
     recipe.write_text(

@@ -30,7 +30,10 @@ def outputs(seed: int = 1) -> torch.Tensor:
     return torch.randn(GRAPHS, 3, generator=generator(seed))
 
 
-@pytest.mark.parametrize("kind", TASKS)
+ASKED = [kind for kind in TASKS if kind != "no targets"]
+
+
+@pytest.mark.parametrize("kind", ASKED)
 def test_a_task_scores_and_decodes_whatever_a_model_says(kind):
     task, target = cases()[kind]
     task = task.fitted(target)
@@ -42,7 +45,7 @@ def test_a_task_scores_and_decodes_whatever_a_model_says(kind):
     assert all(len(column) == GRAPHS for column in table.values())
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", ASKED)
 def test_a_loss_is_finite_and_so_are_its_gradients(kind):
     task, target = cases()[kind]
     output = outputs().requires_grad_()
@@ -53,7 +56,7 @@ def test_a_loss_is_finite_and_so_are_its_gradients(kind):
     assert bool(grad.any())
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", ASKED)
 def test_a_task_survives_a_file(kind):
     task, target = cases()[kind]
     fitted = task.fitted(target)
@@ -87,7 +90,7 @@ def test_a_batch_without_any_target_costs_nothing(kind):
     assert task.fitted(target).loss(outputs(), torch.full_like(target, NAN)) == 0
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", ASKED)
 def test_nothing_is_worse_than_a_score_and_not_a_number_is_next(kind):
     task, _ = cases()[kind]
     better, worse = (0.9, 0.1) if task.higher_is_better else (0.1, 0.9)

@@ -50,7 +50,10 @@ def _not_written(path: Path, error: OSError) -> InputError:
             return InputError(f"cannot write {path}: there is a file where its folder would be; choose another place")
         case OSError(errno=errno.EACCES | errno.EPERM | errno.EROFS):
             return InputError(f"cannot write {path}: {error.strerror}; choose a place that can be written")
-    return InputError(f"cannot write {path}: {error.strerror or error}; nothing was changed, free some space")
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return InputError(f"cannot write {path}: {error.strerror}; nothing was changed, free some space")
+    remedy = "free some space" if error.errno is None else "choose another place"  # safetensors gives no number
+    return InputError(f"cannot write {path}: {error.strerror or error}; nothing was changed, {remedy}")
 
 
 def write_text(path: Path, text: str) -> None:

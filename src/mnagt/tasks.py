@@ -168,7 +168,28 @@ class Regression(Task):
         return {name: value[:, i].tolist() for i, name in enumerate(self.names)}
 
 
-TASKS: dict[str, type[Task]] = {task.kind: task for task in (SingleLabel, MultiLabel, Regression)}
+@dataclass(frozen=True)
+class Unasked(Task):
+    """Graphs without targets: they can be predicted, not learned from."""
+
+    kind: ClassVar[str] = "no targets"
+    metric: ClassVar[str] = "none"
+
+    @property
+    def outputs(self) -> int:
+        return 0
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        raise InputError("these graphs have no targets to learn from")
+
+    def scores(self, output: Tensor, target: Tensor) -> dict[str, float]:
+        return {}
+
+    def decode(self, output: Tensor) -> dict[str, list]:
+        return {}
+
+
+TASKS: dict[str, type[Task]] = {task.kind: task for task in (SingleLabel, MultiLabel, Regression, Unasked)}
 
 
 def task_to_dict(task: Task) -> dict[str, Any]:

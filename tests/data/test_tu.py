@@ -13,7 +13,7 @@ from mnagt.data import EMBEDDED, tables
 from mnagt.data.packed import PackedDataset
 from mnagt.data.tu import read_tu
 from mnagt.errors import InputError
-from mnagt.tasks import Regression, SingleLabel
+from mnagt.tasks import Regression, SingleLabel, Unasked
 
 
 def edges(dataset: PackedDataset) -> list[tuple[int, int]]:
@@ -94,6 +94,13 @@ def test_where_graphs_count_from_zero_nodes_do_too_though_none_is_called_zero(tm
         )
     )
     assert dataset.in_degree.tolist() == [0, 1, 1, 0, 1, 1]
+
+
+def test_graphs_without_targets_can_be_read(small, tmp_path):
+    dataset = read_tu(folder(tmp_path / "unasked", without=("graph_labels",)))
+    assert isinstance(dataset.task, Unasked)
+    assert dataset.targets.shape == (4, 0)
+    assert dataset.source.equal(small.source)
 
 
 def test_ids_may_count_from_zero(small, tmp_path):
@@ -224,7 +231,6 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path, change, message):
     [
         (("A",), "no NAME_A.txt inside"),
         (("graph_indicator",), "no SMALL_graph_indicator.txt"),
-        (("graph_labels",), "no SMALL_graph_labels.txt, nor SMALL_graph_attributes.txt"),
     ],
 )
 def test_a_missing_file_is_named(tmp_path, without, message):

@@ -68,8 +68,8 @@ def run_config(args: argparse.Namespace) -> RunConfig:
     from mnagt.models import MODELS
     from mnagt.registry import lookup
 
-    base = RunConfig() if args.recipe is None else _recipe(args.recipe)
-    if args.dataset is None and args.recipe is None:
+    base = RunConfig(dataset="") if args.recipe is None else _recipe(args.recipe)
+    if not (args.dataset or base.dataset):
         raise InputError("which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG")
     model = args.model or base.model
     settings = base.settings if model == base.model else {}
@@ -105,7 +105,7 @@ def _train(args: argparse.Namespace) -> int:
     trained, result = run.trained, run.result
     test = "  ".join(f"test {name} {score:.4f}" for name, score in result.test.items())
     print(f"{trained.name} on {trained.origin['dataset']}: {result.parameters:,} parameters, {result.seconds:.1f} s")
-    print(f"epoch {result.epoch}, chosen by validation {result.metric} {result.valid:.4f}: {test}")
+    print(f"epoch {result.epoch}, chosen by validation ({result.metric} {result.valid:.4f} in that epoch): {test}")
     print(f"saved in {out}; try: mnagt evaluate {out}")
     return 0
 
@@ -225,7 +225,7 @@ def _trials(args: argparse.Namespace) -> None:
     if args.seeds < 1 or args.jobs < 1:
         raise InputError(f"--seeds and --jobs count from 1, got {args.seeds} and {args.jobs}")
     seeds = range(args.seeds)
-    names = {path: path.parent.name + "/" + path.stem for path in recipes}
+    names = {path: f"{path.resolve().parent.name}/{path.stem}" for path in recipes}
     configs = {path: [with_seed(config, seed) for seed in seeds] for path, config in recipes.items()}
 
     def told(config: RunConfig, record: dict[str, Any]) -> None:
@@ -237,10 +237,8 @@ def _trials(args: argparse.Namespace) -> None:
     rows = []
     for path, each in configs.items():
         s = summarise(run_trials(each, ledger))
-        rows.append([
-            names[path], s.trials, f"{s.test_mean:.4f} ± {s.test_std:.4f}", f"{s.valid_mean:.4f}",
-            f"{s.parameters:,}", f"{s.seconds:.1f}",
-        ])  # fmt: skip
+        test = f"{s.test_mean:.4f}" + (f" ± {s.test_std:.4f}" if s.trials > 1 else "")
+        rows.append([names[path], s.trials, test, f"{s.valid_mean:.4f}", f"{s.parameters:,}", f"{s.seconds:.1f}"])
     _print_table(["recipe", "trials", "test", "valid", "parameters", "seconds"], rows)
 
 

@@ -23,7 +23,7 @@ from mnagt.data.tables import floats, integers
 from mnagt.data.tu_files import TuFiles
 from mnagt.errors import InputError
 from mnagt.graphs.sparse import pointer_of_counts
-from mnagt.tasks import Regression, SingleLabel, Task
+from mnagt.tasks import Regression, SingleLabel, Task, Unasked
 
 VERSION = "tu-2"
 """Changes whenever the same files would be read differently."""
@@ -98,7 +98,7 @@ def _graph_of_node(files: TuFiles) -> tuple[NDArray[np.int32], int]:
 
 
 def _targets(files: TuFiles, graphs: int) -> tuple[Task, Tensor]:
-    """Classes from ``graph_labels``, or else numbers from ``graph_attributes``."""
+    """Classes from ``graph_labels``, or else numbers from ``graph_attributes``, or else nothing."""
     if "graph_labels" in files:
         labels = _integers(files, "graph_labels", columns=1)[:, 0]
         _check_count(files, "graph_labels", len(labels), graphs, "graph")
@@ -113,7 +113,7 @@ def _targets(files: TuFiles, graphs: int) -> tuple[Task, Tensor]:
         _check_count(files, "graph_attributes", len(values), graphs, "graph")
         names = tuple(f"target_{i}" for i in range(values.shape[1]))
         return Regression(names), torch.from_numpy(values)
-    raise InputError(f"{files.path}: no {files.name}_graph_labels.txt, nor {files.name}_graph_attributes.txt; add one")
+    return Unasked(), torch.zeros(graphs, 0)
 
 
 def _edges(files: TuFiles, graph_of_node: NDArray[np.int32], graphs_from: int) -> NDArray[np.int32]:

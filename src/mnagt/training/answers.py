@@ -41,7 +41,7 @@ def evaluate(
 def _question(task: Task) -> str:
     """What is asked, without what was taken from training targets."""
     told = task_to_dict(task)
-    return f"{task.kind} ({', '.join(told.get('classes') or told['names'])})"
+    return f"{task.kind} ({', '.join(told.get('classes') or told.get('names', ()))})"
 
 
 def predict(

@@ -1,5 +1,6 @@
 """The settings of a run."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,7 +24,8 @@ class TrainConfig:
     clip: float = 1.0
     """Largest norm of the gradient; 0 for no limit."""
     choose_over: int = 10
-    """The epoch kept is the one up to which so many validation scores are best on average: one score alone is luck."""
+    """The epoch kept is the one up to which so many validation scores are best on average (one alone is luck); a run no
+    longer than that keeps its last."""
     average: float = 0.0
     """Validate and keep a running average of the weights, of which each step leaves this share (0.99); 0 for none."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -37,6 +39,7 @@ class TrainConfig:
         at_least(self, 1, "epochs", "batch_size", "choose_over")
         at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "average", "seed", "checkpoint_seconds")
         below(self, 1, "warmup", "average")
+        below(self, math.inf, "lr", "weight_decay", "clip")
         literals(self)
 
 
@@ -61,7 +64,7 @@ class SplitConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    dataset: str = "MUTAG"
+    dataset: str = ""
     """Name of a data set, or path of one in TU layout."""
     model: str = "mnagt"
     """Name of a model."""

@@ -51,8 +51,8 @@ class Lines(Reporter):
         done = int(record["epoch"])
         left = elapsed / max(1, done - self.first) * (self.epochs - done)
         scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in record.items() if "valid" in name)
-        top = "" if best is None else f" (best so far {best:.4f})"
-        return f"loss {record['loss']:.4f}  {scores}{top}  {self.graphs / elapsed:,.0f} graphs/s  {clock(left)} left"
+        top = "" if best is None else f" (best mean {best:.4f})"
+        return f"loss {record['loss']:.4f}  {scores}{top}  {clock(left)} left  {self.graphs / elapsed:,.0f} graphs/s"
 
 
 class Live(Lines):
@@ -63,10 +63,12 @@ class Live(Lines):
     def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.table import Column
 
         super().begin(epochs, steps, history)
-        columns = TextColumn("epoch"), MofNCompleteColumn(), BarColumn(24), TextColumn("{task.description}")
-        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        words = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+        columns = MofNCompleteColumn(table_column=Column(no_wrap=True)), BarColumn(12), words
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True, expand=True)
         self.task, self.steps, self.done = (
             self.bar.add_task("", total=epochs, completed=len(history)),
             steps,

@@ -19,7 +19,7 @@ from mnagt.files import read_json, write_json
 from mnagt.models import MODELS, full_settings
 from mnagt.registry import lookup
 from mnagt.settings import from_dict, read_toml
-from mnagt.tasks import SingleLabel
+from mnagt.tasks import SingleLabel, Unasked
 from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import device_name, pick_device, room_on
 from mnagt.training.fit import Trainer, outputs_and_targets
@@ -76,6 +76,11 @@ def train(
         dataset = load_dataset(config.dataset)
         if config.dataset not in DATASETS:  # a path, which must hold from elsewhere too
             config = replace(config, dataset=str(Path(config.dataset).expanduser().resolve()))
+    if isinstance(dataset.task, Unasked):
+        raise InputError(
+            f"{dataset.name}: no targets to learn from; the TU layout keeps them in {dataset.name}_graph_labels.txt "
+            f"(classes) or {dataset.name}_graph_attributes.txt (numbers)"
+        )
     config = replace(config, settings=full_settings(config.model, config.settings))
     return _run(config, dataset, make_split(config.split, dataset), out, reporter, tensorboard)
 
