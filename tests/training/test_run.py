@@ -59,6 +59,12 @@ def test_predictions_are_the_models_answers_in_order(run_folder):
     assert table["prediction"] == [("-1", "1")[i] for i in answers.argmax(dim=1).tolist()]
 
 
+def test_graphs_in_memory_are_predicted_like_those_on_disk(run_folder):
+    mutag, trained, some = load_dataset("MUTAG"), load_model(run_folder), torch.tensor([5, 3, 100])
+    batch = replace(mutag.batch(some), targets=None)
+    assert trained.predict(batch) == trained.predict(mutag, some)
+
+
 def test_the_same_settings_give_the_same_run(run_folder, tmp_path):
     train(CONFIG, tmp_path / "again")
     for name in ("model.safetensors", "last.safetensors"):

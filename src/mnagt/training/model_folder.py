@@ -12,15 +12,17 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_json
+from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.models import build_model
 from mnagt.models.graph_model import GraphModel
 from mnagt.settings import from_dict
-from mnagt.tasks import Task, task_from_dict, task_to_dict
+from mnagt.tasks import Task, Unasked, task_from_dict, task_to_dict
 from mnagt.training.checkpoint import load_tensors, load_weights, save_tensors
 from mnagt.training.fit import outputs
 from mnagt.version import __version__
 
+Graphs = PackedDataset | GraphBatch
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
@@ -40,18 +42,18 @@ class Trained:
     """Names of the categories that it learned from, in its order, by column: 'node_labels/0', ..."""
 
     def outputs(
-        self, dataset: PackedDataset, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
+        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
     ) -> Float[Tensor, "some outputs"]:
         """What the model says of these graphs (all, if none are named), in that order."""
-        dataset = self.aligned(dataset)
+        dataset = self.aligned(_as_dataset(graphs))
         indices = torch.arange(len(dataset)) if indices is None else indices
         return outputs(self.model.to(device), dataset.to(device), indices).cpu()
 
     def predict(
-        self, dataset: PackedDataset, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
+        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
     ) -> dict[str, list]:
-        """Answers as columns of a table, one row a graph."""
-        return self.task.decode(self.outputs(dataset, indices, device))
+        """Answers as columns of a table, one row a graph. The graphs may come as a batch (``from_pyg``, ...)."""
+        return self.task.decode(self.outputs(graphs, indices, device))
 
     def check(self, dataset: PackedDataset) -> None:
         """Refuse graphs whose columns the model cannot read."""
@@ -107,6 +109,14 @@ class Trained:
             },
         )
         save_tensors(folder / WEIGHTS, self.model.state_dict())
+
+
+def _as_dataset(graphs: Graphs) -> PackedDataset:
+    if isinstance(graphs, PackedDataset):
+        return graphs
+    return PackedDataset.from_batch(
+        "these graphs", Unasked(), replace(graphs, targets=torch.zeros(graphs.num_graphs, 0))
+    )
 
 
 def built(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
