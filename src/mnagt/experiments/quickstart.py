@@ -146,11 +146,11 @@ def look_at(trained: Trained, dataset: PackedDataset, graphs: torch.Tensor) -> l
 
 
 def _say_summary(evidence: Evidence, out: Path, say: Callable[[str], None]) -> None:
-    say(f"{'accuracy over the folds':36} mean ± deviation")
+    say(f"{'accuracy over the folds':38} mean ± deviation")
     for model in evidence.models:
-        say(f"  {model.model:34} {100 * model.mean:.1f} ± {100 * model.deviation:.1f}")
+        say(f"  {model.model:36} {100 * model.mean:.1f} ± {100 * model.deviation:.1f}")
     for name, score, deviation in PUBLISHED:
-        say(f"  {name + ', published':34} {score}" + ("" if deviation is None else f" ± {deviation}"))
+        say(f"  {name + ', published':36} {score}" + ("" if deviation is None else f" ± {deviation}"))
     say("  (published: Xu et al. 2019, who choose the epoch on the test folds)\n")
     say("molecules the saved model had not seen:")
     for m in evidence.molecules:
