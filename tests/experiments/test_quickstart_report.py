@@ -179,6 +179,7 @@ def test_it_does_without_molecules_weights_or_rivals():
         replace(EVIDENCE, molecules=[replace(CHAIN, weights=[])]),
         replace(EVIDENCE, models=EVIDENCE.models[:1]),
     ):
+        assert evidence.models[0].model in page(evidence)
         Elements(page(evidence))
 
 

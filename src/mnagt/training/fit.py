@@ -60,8 +60,9 @@ class Position:
 class Trainer:
     """Trains ``model`` on ``split.train`` and keeps the weights of the epoch that ``split.valid`` likes best.
 
-    The best single epoch of a hundred is the luckiest, not the best: on NCI1 it scored 1.3 points below the last
-    (docs/log.md). So an epoch is judged by the mean of its and the last few scores.
+    The best single epoch of a hundred is the luckiest, not the best: with GIN on NCI1 it did 1.3 points worse than the
+    last on validation graphs that had no say in it (docs/log.md). So an epoch is judged by the mean of the last few
+    scores.
 
     With a ``checkpoint`` path the state is saved there as it goes, and taken up from there if the file exists: the
     outcome is, on a CPU, bit for bit that of a run never interrupted. The test part is not touched.
