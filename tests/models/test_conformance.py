@@ -18,13 +18,16 @@ from strategies import (
 )
 
 from mnagt.attention.mixers import MIXERS
+from mnagt.data.fixed import NO_GRAPH, FixedBatches, Shape
+from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
-from mnagt.models import MODELS, build_model
+from mnagt.models import MODELS, build_model, full_settings
 from mnagt.models.graph_model import GraphModel
 from mnagt.models.norms import NORMS
 from mnagt.models.readouts import READOUTS
+from mnagt.tasks import Regression
 from mnagt.training.checkpoint import load_tensors, load_weights, save_tensors
 
 OUTPUTS = 3
@@ -96,6 +99,21 @@ def test_saved_and_loaded_it_answers_the_same(variant: Variant, features, tmp_pa
     twin = built(*variant, features, seed=1)
     load_weights(twin, load_tensors(tmp_path / "model.safetensors")[0], tmp_path)
     torch.testing.assert_close(twin.eval()(batch), model.eval()(batch), rtol=0, atol=0)
+
+
+def test_filling_changes_no_answer_no_gradient_and_no_statistic(variant: Variant, features):
+    name, settings = variant
+    settings = settings | ({"dropout": 0.0} if "dropout" in full_settings(name, {}) else {})
+    batch = doubled(replace(batch_like(features), targets=torch.zeros(7, 1)))
+    dataset = PackedDataset.from_batch("toys", Regression(("t",)), batch)
+    filled = FixedBatches(dataset).batch(torch.tensor([*range(7), NO_GRAPH]), Shape(8, 41, 57))
+    kept = []
+    for graphs in (batch, filled):
+        model = built(name, settings, features).double().train()
+        out = model(graphs)[:7]
+        out.square().sum().backward()
+        kept.append([out, *(p.grad for p in model.parameters()), *model.buffers()])
+    torch.testing.assert_close(kept[1], kept[0])
 
 
 @pytest.mark.parametrize("name", MODELS)

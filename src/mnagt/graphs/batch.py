@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +15,17 @@ from mnagt.graphs.features import Columns
 from mnagt.graphs.sparse import Incidence, pointer, pointer_of_counts
 
 
+class Filled(NamedTuple):
+    """How much is real of a batch that was filled up to a fixed shape; what is real comes first."""
+
+    graphs: Int[Tensor, ""]
+    """These counts lie on the batch's device: nobody waits for them."""
+    nodes: Int[Tensor, ""]
+    edges: Int[Tensor, ""]
+    largest: int
+    """No graph has more nodes."""
+
+
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
     """Disjoint union of graphs. Node ids run over the whole batch; edges are sorted by destination.
@@ -23,7 +35,8 @@ class GraphBatch:
     """
 
     sizes: Int[Tensor, "graphs"]
-    """Nodes of each graph. Always on the CPU, whatever the device: who plans the work reads it without waiting."""
+    """Nodes of each graph. Always on the CPU, whatever the device: who plans the work reads it without waiting. For a
+    batch of fixed shape on a GPU that would be to wait, and reading them fails (a tensor on 'meta')."""
     node_ptr: Int[Tensor, "graphs_and_end"]
     """Graph g owns the nodes ``node_ptr[g]:node_ptr[g + 1]``."""
     in_ptr: Int[Tensor, "nodes_and_end"]
@@ -42,6 +55,8 @@ class GraphBatch:
     """One row a graph."""
     encodings: Mapping[str, Float[Tensor, "nodes _"]] = field(default_factory=dict)
     """Structural encodings worked out beforehand, by name."""
+    filled: Filled | None = None
+    """Set in a batch of fixed shape (``data/fixed.py``): its last graphs are only there to fill it up."""
 
     @classmethod
     def from_edges(
@@ -103,6 +118,23 @@ class GraphBatch:
     @property
     def device(self) -> torch.device:
         return self.source.device
+
+    @cached_property
+    def largest(self) -> int:
+        """Nodes of the largest graph, or a bound."""
+        if self.filled is not None:
+            return self.filled.largest
+        return int(self.sizes.max()) if len(self.sizes) else 0
+
+    @property
+    def real_nodes(self) -> Int[Tensor, ""] | None:
+        """How many nodes, from the first, are real; None where all are."""
+        return None if self.filled is None else self.filled.nodes
+
+    @property
+    def real_edges(self) -> Int[Tensor, ""] | None:
+        """How many edges, from the first, are real; None where all are."""
+        return None if self.filled is None else self.filled.edges
 
     @cached_property
     def in_degree(self) -> Int[Tensor, "nodes"]:

@@ -82,11 +82,12 @@ def laplacian(graph: GraphBatch, k: int, generator: torch.Generator | None = Non
 
 
 def flip_signs(
-    encoding: Float[Tensor, "nodes k"], graph: GraphBatch, generator: torch.Generator
+    encoding: Float[Tensor, "nodes k"], graph: GraphBatch, generator: torch.Generator | None = None
 ) -> Float[Tensor, "nodes k"]:
     """``encoding`` with each column of each graph turned over or not, by the toss of a coin."""
     shape = (graph.num_graphs, encoding.shape[1])
-    coin = torch.randint(0, 2, shape, generator=generator, device=generator.device)
+    device = graph.device if generator is None else generator.device
+    coin = torch.randint(0, 2, shape, generator=generator, device=device)
     sign = (2 * coin - 1).to(encoding.device, encoding.dtype)
     return encoding * sign[graph.graph_of_node]
 

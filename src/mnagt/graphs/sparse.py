@@ -47,7 +47,10 @@ class Incidence:
 
 def pointer(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows_and_end"]:
     """Where each row begins once ``row`` is sorted, and where the last one ends."""
-    return pointer_of_counts(torch.bincount(row, minlength=rows))
+    if row.device.type == "cpu":
+        return pointer_of_counts(torch.bincount(row, minlength=rows))
+    # bincount would wait for the GPU
+    return torch.searchsorted(row.sort().values, torch.arange(rows + 1, device=row.device, dtype=row.dtype))
 
 
 def pointer_of_counts(counts: Int[Tensor, "rows"]) -> Int[Tensor, "rows_and_end"]:

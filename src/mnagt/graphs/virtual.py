@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.batch import Filled, GraphBatch
 from mnagt.graphs.sparse import pointer
 
 
@@ -40,5 +40,12 @@ def with_virtual_nodes(graph: GraphBatch, *, is_joined: bool) -> tuple[GraphBatc
         edge_labels=edge_labels,
         edge_values=edge_values,
         encodings={},
+        filled=None if graph.filled is None else _with_more(graph.filled, is_joined=is_joined),
     )
     return more, place
+
+
+def _with_more(filled: Filled, *, is_joined: bool) -> Filled:
+    """What is real once every graph has a node more."""
+    edges = filled.edges + 2 * filled.nodes if is_joined else filled.edges
+    return Filled(filled.graphs, filled.nodes + filled.graphs, edges, filled.largest + 1)

@@ -17,9 +17,16 @@ from mnagt.models.norms import BatchNorm
 from mnagt.registry import lookup
 
 
-def mlp(dim: int, hidden: int) -> nn.Sequential:
+class Mlp(nn.Module):
     """Two linear maps with BatchNorm and ReLU between, as in GIN."""
-    return nn.Sequential(nn.Linear(dim, hidden), BatchNorm(hidden), nn.ReLU(), nn.Linear(hidden, dim))
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.norm = BatchNorm(hidden, relu=True)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        return self.second(self.norm(self.first(x), graph.real_nodes))
 
 
 class GCN(nn.Module):
@@ -38,10 +45,10 @@ class GIN(nn.Module):
 
     def __init__(self, dim: int, edges: Columns | None = None) -> None:
         super().__init__()
-        self.mlp = mlp(dim, dim)
+        self.mlp = Mlp(dim, dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        return self.mlp(x + graph.neighbours @ x)
+        return self.mlp(x + graph.neighbours @ x, graph)
 
 
 class GINE(nn.Module):
@@ -50,11 +57,11 @@ class GINE(nn.Module):
     def __init__(self, dim: int, edges: Columns) -> None:
         super().__init__()
         self.edges = EdgeEncoder(edges, dim)
-        self.mlp = mlp(dim, dim)
+        self.mlp = Mlp(dim, dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         message = (take(graph.edge_sources, x) + self.edges(graph)).relu()
-        return self.mlp(x + graph.edges_into @ message)
+        return self.mlp(x + graph.edges_into @ message, graph)
 
 
 class Block(nn.Module):
@@ -63,10 +70,10 @@ class Block(nn.Module):
     def __init__(self, conv: nn.Module, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.conv = conv
-        self.after = nn.Sequential(BatchNorm(dim), nn.ReLU(), nn.Dropout(dropout))
+        self.norm, self.dropout = BatchNorm(dim, relu=True), nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        return self.after(self.conv(x, graph))
+        return self.dropout(self.norm(self.conv(x, graph), graph.real_nodes))
 
 
 CONVOLUTIONS: dict[str, Callable[[int, Columns], nn.Module]] = {"gcn": GCN, "gin": GIN, "gine": GINE}

@@ -8,7 +8,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
-from mnagt.models.norms import BatchNorm
+from mnagt.models.norms import BatchNorm, Counted
 
 
 class Categorical(nn.Module):
@@ -35,8 +35,8 @@ class Continuous(nn.Module):
         self.standardise = BatchNorm(columns, affine=False)
         self.project = nn.Linear(columns, dim)
 
-    def forward(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows dim"]:
-        return self.project(self.standardise(values.to(self.project.weight.dtype)))
+    def forward(self, values: Float[Tensor, "rows columns"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
+        return self.project(self.standardise(values.to(self.project.weight.dtype), counted))
 
 
 class Degree(nn.Module):
@@ -60,13 +60,13 @@ class ColumnEncoder(nn.Module):
         self.values = Continuous(columns.values, dim) if columns.values else None
 
     def forward(
-        self, labels: Int[Tensor, "rows _"] | None, values: Float[Tensor, "rows _"] | None
+        self, labels: Int[Tensor, "rows _"] | None, values: Float[Tensor, "rows _"] | None, counted: Counted = None
     ) -> Float[Tensor, "rows dim"]:
         parts = []
         if self.labels is not None:
             parts.append(self.labels(labels))
         if self.values is not None:
-            parts.append(self.values(values))
+            parts.append(self.values(values, counted))
         return sum(parts[1:], start=parts[0])
 
 
@@ -82,7 +82,7 @@ class EdgeEncoder(nn.Module):
         self.columns = ColumnEncoder(columns, dim)
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "edges dim"]:
-        return self.columns(graph.edge_labels, graph.edge_values)
+        return self.columns(graph.edge_labels, graph.edge_values, graph.real_edges)
 
 
 class NodeEncoder(nn.Module):
@@ -102,18 +102,19 @@ class NodeEncoder(nn.Module):
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         if self.columns is not None:
-            x = self.columns(graph.node_labels, graph.node_values)
+            x = self.columns(graph.node_labels, graph.node_values, graph.real_nodes)
         else:
             assert self.degree is not None
             x = self.degree(graph)
         if self.random_walk is not None:
             encoding = graph.encodings.get("random-walk")
-            x = x + self.random_walk(random_walk(graph, self.steps) if encoding is None else encoding)
+            encoding = random_walk(graph, self.steps) if encoding is None else encoding
+            x = x + self.random_walk(encoding, graph.real_nodes)
         if self.laplacian is not None:
             encoding = graph.encodings.get("laplacian")
             encoding = laplacian(graph, self.vectors) if encoding is None else encoding
             if self.training:
-                encoding = flip_signs(encoding, graph, torch.default_generator)
+                encoding = flip_signs(encoding, graph)
             x = x + self.laplacian(encoding.to(x.dtype))
         return x
 

@@ -75,7 +75,7 @@ class Layer(nn.Module):
 
     def seen(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
         """What each kernel brings to each node, before they are merged."""
-        return self.attention(Hops(self.norm_attention(x), graph, list(self.gnn), self.adjacency))
+        return self.attention(Hops(self.norm_attention(x, graph.real_nodes), graph, list(self.gnn), self.adjacency))
 
     def kernel_weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels"] | None:
         """How each node weighs its kernels; None where the mixer does not weigh."""
@@ -83,7 +83,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         x = self.scale_attention(self.dropout(self.mixer(self.seen(x, graph)))) + self.residual(x, graph)
-        return self.scale_ffn(self.dropout(self.ffn(self.norm_ffn(x)))) + x
+        return self.scale_ffn(self.dropout(self.ffn(self.norm_ffn(x, graph.real_nodes)))) + x
 
 
 def feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:

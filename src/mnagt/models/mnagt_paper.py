@@ -8,8 +8,6 @@ calls usual.
 
 from dataclasses import dataclass
 
-from torch import nn
-
 from mnagt.attention.kernels import Hop
 from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
@@ -18,6 +16,7 @@ from mnagt.graphs.features import Features
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer, Smooth, feed_forward
+from mnagt.models.norms import LayerNorm
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
 from mnagt.settings import at_least, below, literals, one_of
@@ -76,7 +75,7 @@ def mnagt_paper(config: PaperConfig, features: Features, outputs: int) -> GraphM
             mixer=lookup(MIXERS, config.mixer, "mixer")(config.dim, len(kernels)),
             residual=Smooth(config.adjacency),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=(nn.LayerNorm(config.dim), nn.LayerNorm(config.dim)),
+            norms=(LayerNorm(config.dim), LayerNorm(config.dim)),
             adjacency=config.adjacency,
             dropout=config.dropout,
         )

@@ -1,19 +1,82 @@
-"""Normalisation of node vectors."""
+"""Normalisation of vectors. ``counted`` says how many rows, from the first, are real; None means all."""
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mnagt import fused
+
+Counted = Int[Tensor, ""] | None
+
 
 class BatchNorm(nn.BatchNorm1d):
-    """Over the nodes of the batch. A lone node has no spread of its own: it is normalised as in evaluation."""
+    """Over the counted rows of the batch, then ReLU if asked for.
 
-    def forward(self, input: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
-        if self.training and input.shape[0] < 2:
-            return F.batch_norm(
-                input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+    A lone row has no spread of its own: it is normalised as in evaluation.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+
+    def __init__(self, dim: int, *, affine: bool = True, relu: bool = False) -> None:
+        super().__init__(dim, affine=affine)
+        self.relu = relu
+
+    def forward(self, input: Float[Tensor, "rows dim"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
+        if self.training and fused.is_usable(input.device) and input.dtype != torch.float64:
+            from mnagt.fused.norm import batch_norm
+
+            return batch_norm(
+                input,
+                self.weight,
+                self.bias,
+                self.running_mean,
+                self.running_var,
+                counted,
+                momentum=self.momentum,
+                eps=self.eps,
+                relu=self.relu,
             )
+        if self.training and counted is not None:
+            out = self._over_counted(input, counted)
+        else:
+            of_batch = self.training and input.shape[0] >= 2
+            share = self.momentum if of_batch else 0.0
+            out = F.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, of_batch, share, self.eps
+            )
+        return out.relu() if self.relu else out
+
+    def _over_counted(self, x: Float[Tensor, "rows dim"], counted: Int[Tensor, ""]) -> Float[Tensor, "rows dim"]:
+        is_counted = (torch.arange(len(x), device=x.device) < counted)[:, None]
+        mean = torch.where(is_counted, x, 0).sum(dim=0) / counted
+        var = torch.where(is_counted, (x - mean).square(), 0).sum(dim=0) / counted
+        is_lone = counted < 2
+        mean, var = torch.where(is_lone, self.running_mean, mean), torch.where(is_lone, self.running_var, var)
+        with torch.no_grad():
+            share = torch.where(is_lone, 0.0, self.momentum)
+            self.running_mean.lerp_(mean.detach().to(self.running_mean), share)
+            unbiased = var.detach() * counted / (counted - 1).clamp(min=1)
+            self.running_var.lerp_(unbiased.to(self.running_var), share)
+        out = (x - mean) * (var + self.eps).rsqrt()
+        return out if self.weight is None else out * self.weight + self.bias
+
+
+class LayerNorm(nn.LayerNorm):
+    """Over the columns of each row."""
+
+    def forward(self, input: Float[Tensor, "rows dim"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
         return super().forward(input)
 
 
-NORMS: dict[str, type[nn.Module]] = {"batch": BatchNorm, "layer": nn.LayerNorm, "none": nn.Identity}
+class NoNorm(nn.Identity):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+
+    def forward(self, input: Float[Tensor, "rows dim"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
+        return input
+
+
+NORMS: dict[str, type[nn.Module]] = {"batch": BatchNorm, "layer": LayerNorm, "none": NoNorm}

@@ -5,8 +5,6 @@ Vaswani et al.: Attention Is All You Need, 2017; normalised before each branch, 
 
 from dataclasses import dataclass
 
-from torch import nn
-
 from mnagt.attention.kernels import Hop
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
@@ -14,6 +12,7 @@ from mnagt.graphs.features import Features
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer, Skip, feed_forward
+from mnagt.models.norms import LayerNorm
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
 from mnagt.settings import at_least, below, one_of
@@ -52,7 +51,7 @@ def transformer(config: TransformerConfig, features: Features, outputs: int) -> 
             mixer=Mean(config.dim, 1),
             residual=Skip(),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=(nn.LayerNorm(config.dim), nn.LayerNorm(config.dim)),
+            norms=(LayerNorm(config.dim), LayerNorm(config.dim)),
             dropout=config.dropout,
         )
 

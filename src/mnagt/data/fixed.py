@@ -1,0 +1,119 @@
+"""Batches of a fixed shape, assembled where the data lie, for steps that are recorded once and replayed.
+
+A CUDA graph replays the same launches on the same addresses, so every batch it is fed must have the same shape. Here a
+batch is filled up to that shape: graphs of up to ``FILLING`` nodes stand at its end, their nodes joined to themselves
+alone. Layers treat them like any other graph. Only statistics over nodes and edges, and the loss, must leave them out:
+``GraphBatch.filled`` says how much is real, and missing graphs have a target that every loss leaves out.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.graphs.batch import Filled, GraphBatch
+from mnagt.graphs.sparse import pointer_of_counts
+
+FILLING = 64
+"""Nodes of the graphs that fill a batch up, at most."""
+NO_GRAPH = -1
+"""Stands in a list of graphs where there is none."""
+NO_CLASS = -100
+"""The class of a missing graph: cross entropy leaves it out."""
+
+
+class Shape(NamedTuple):
+    """What a batch has room for."""
+
+    graphs: int
+    nodes: int
+    edges: int
+
+    def holds(self, other: "Shape") -> bool:
+        """Whether a batch of shape ``other`` fits. One more node must: it takes the edges that fill up."""
+        return self.graphs >= other.graphs and self.nodes > other.nodes and self.edges >= other.edges
+
+    def raised(self, step: int = 256) -> "Shape":
+        """Room for this and a little more."""
+        return Shape(self.graphs, (self.nodes // step + 1) * step, math.ceil(self.edges / step) * step)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedBatches:
+    """Batches of ``dataset``, cut on its device by operations that no value but the graphs' ids decides."""
+
+    dataset: PackedDataset
+
+    @cached_property
+    def _ptrs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """First node and first edge of each graph, and first edge of each node, on the device."""
+        data = self.dataset
+        in_ptr = pointer_of_counts(data.in_degree.long())
+        return data.node_ptr.to(data.device), data.edge_ptr.to(data.device), in_ptr
+
+    def shape_of(self, graphs: Int[Tensor, "graphs"]) -> Shape:
+        """What these graphs need. On the CPU."""
+        graphs = graphs[graphs != NO_GRAPH]
+        nodes, edges = (ptr.diff()[graphs].sum() for ptr in (self.dataset.node_ptr, self.dataset.edge_ptr))
+        return Shape(len(graphs), int(nodes), int(edges))
+
+    def batch(self, graphs: Int[Tensor, "slots"], shape: Shape) -> GraphBatch:
+        """The graphs (those that are ``NO_GRAPH`` last) and filling, as one batch of ``shape``.
+
+        Graphs that do not fit would be cut short: ask ``shape.holds`` first. A data set without edges has none to fill
+        up with.
+        """
+        data, device = self.dataset, self.dataset.device
+        all_node_ptr, all_edge_ptr, all_in_ptr = self._ptrs
+        is_graph = graphs != NO_GRAPH
+        graphs = graphs.clamp(min=0)
+        nodes, edges = (torch.where(is_graph, ptr.diff()[graphs], 0) for ptr in (all_node_ptr, all_edge_ptr))
+        real = Filled(is_graph.sum(), nodes.sum(), edges.sum(), max(FILLING, int(data.sizes.max())))
+
+        filling = torch.arange(-(-shape.nodes // FILLING), device=device) * FILLING
+        sizes = torch.cat([nodes, (shape.nodes - real.nodes - filling).clamp(0, FILLING)])
+        node_ptr, edge_ptr = pointer_of_counts(sizes), pointer_of_counts(edges)
+        # filling nodes and edges share one more place, whose rows are the data set's first
+        first_node = torch.cat([all_node_ptr[graphs] - node_ptr[: len(graphs)], graphs.new_zeros(1)])
+        first_edge = torch.cat([all_edge_ptr[graphs] - edge_ptr[:-1], graphs.new_zeros(1)])
+
+        node = torch.arange(shape.nodes, device=device)
+        place = torch.searchsorted(node_ptr[1 : len(graphs) + 1], node, right=True)
+        is_node = node < real.nodes
+        row = torch.where(is_node, node + first_node[place], 0)
+
+        edge = torch.arange(shape.edges, device=device)
+        edge_place = torch.searchsorted(edge_ptr[1:], edge, right=True)
+        is_edge = edge < real.edges
+        edge_row = torch.where(is_edge, edge + first_edge[edge_place], 0)
+
+        # the e-th of the filling edges, E in all, is a loop at the floor(e N / E)-th of the N filling nodes
+        spare_nodes, spare_edges = shape.nodes - real.nodes, (shape.edges - real.edges).clamp(min=1)
+        loop = real.nodes + (edge - real.edges) * spare_nodes // spare_edges
+        source = torch.where(is_edge, data.source[edge_row] + node_ptr[edge_place.clamp(max=len(graphs) - 1)], loop)
+        before = -(-(node - real.nodes) * (shape.edges - real.edges) // spare_nodes)
+        start = torch.where(is_node, all_in_ptr[row] - first_edge[place], real.edges + before)
+        in_ptr = torch.cat([start, start.new_full((1,), shape.edges)])
+
+        missing = NO_CLASS if not data.targets.is_floating_point() else math.nan
+        targets = data.targets.index_select(0, graphs)
+        has_target = is_graph.view(-1, *[1] * (targets.ndim - 1))
+        return GraphBatch(
+            sizes=sizes if device.type == "cpu" else sizes.to("meta"),
+            node_ptr=node_ptr,
+            in_ptr=in_ptr.int(),
+            source=source.int(),
+            is_symmetric=data.is_symmetric,
+            node_labels=None if data.node_labels is None else data.node_labels.index_select(0, row),
+            node_values=None if data.node_values is None else data.node_values.index_select(0, row),
+            edge_labels=None if data.edge_labels is None else data.edge_labels.index_select(0, edge_row),
+            edge_values=None if data.edge_values is None else data.edge_values.index_select(0, edge_row),
+            targets=torch.where(has_target, targets, missing),
+            encodings={name: column.index_select(0, row) for name, column in data.encodings.items()},
+            filled=real,
+        )

@@ -1,0 +1,39 @@
+"""GPU kernels written in Triton, each with a slow, obvious twin in torch.
+
+The functions here know tensors and pointers, not graphs or models. A file holds one operation: its kernels, the
+``autograd.Function`` around them, and the twin that they answer to. Nothing waits for the GPU and no shape depends on
+what the tensors hold, so every call can be captured in a CUDA graph. No kernel adds atomically: the same input gives
+the same output, bit for bit.
+
+Triton is imported with the operations, never by this file: the library runs without it.
+"""
+
+import os
+import warnings
+from functools import cache
+
+import torch
+
+
+def is_usable(device: torch.device) -> bool:
+    """Whether the kernels run on ``device``. A Triton that should be there and is not is warned of, once."""
+    if device.type != "cuda":
+        return False
+    reason = why_not()
+    return reason is None
+
+
+@cache
+def why_not() -> str | None:
+    """What keeps Triton from running on this machine's GPU; None if nothing does."""
+    if os.environ.get("MNAGT_TRITON", "1") == "0":
+        return "MNAGT_TRITON=0"
+    if torch.version.hip is None and torch.cuda.get_device_capability() < (7, 5):
+        return f"the GPU is of compute capability {torch.cuda.get_device_capability()}, and Triton needs 7.5"
+    try:
+        import triton  # noqa: F401
+    except Exception as error:
+        reason = f"Triton cannot be imported ({' '.join(str(error).split())})"
+        warnings.warn(f"{reason}; attention and propagation take the slower way", stacklevel=3)
+        return reason
+    return None
