@@ -23,10 +23,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mnagt.attention.mixers import Adaptive
 from mnagt.data.packed import PackedDataset
 from mnagt.graphs.convert import to_pyg
 from mnagt.models.convolutions import GIN, Block
-from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer
 from mnagt.models.norms import BatchNorm
@@ -48,11 +48,14 @@ def pyg_list(dataset: PackedDataset, graphs: Tensor | None = None, *, with_pairs
 
     ``with_pairs`` adds what ``Sat`` reads: all pairs of nodes, as its authors' data set has them.
     """
-    batch = dataset.batch(torch.arange(len(dataset)) if graphs is None else graphs)
+    batch, labels = (
+        dataset.batch(torch.arange(len(dataset)) if graphs is None else graphs),
+        dataset.features.nodes.labels,
+    )
     some = cast(list[Any], to_pyg(batch).to_data_list())
     degrees = batch.in_degree.long().split(batch.sizes.tolist())
     for graph, degree in zip(some, degrees, strict=True):
-        graph.x = degree if graph.x is None else F.one_hot(graph.x[:, 0].long(), dataset.features.nodes.labels[0]).float()
+        graph.x = F.one_hot(graph.x[:, 0].long(), labels[0]).float() if labels else degree
         if with_pairs:
             node = torch.arange(graph.num_nodes)
             graph.complete_edge_index = torch.cartesian_prod(node, node).T.flip(0).contiguous()
@@ -65,59 +68,31 @@ def encoder(labels: int) -> nn.Module:
 
 
 def gin_conv() -> GINConv:
-    return GINConv(nn.Sequential(nn.Linear(DIM, DIM), BatchNorm(DIM), nn.ReLU(), nn.Linear(DIM, DIM)))
+    return GINConv(nn.Sequential(nn.Linear(DIM, DIM), nn.BatchNorm1d(DIM), nn.ReLU(), nn.Linear(DIM, DIM)))
 
 
 class Padded(nn.Module):
-    """Our default model, made of the very parts of ``model``, with scatter, padding and a mask."""
+    """Our default model with scatter, padding and a mask, in plain PyTorch around the very parameters of ``model``."""
 
     def __init__(self, model: GraphModel) -> None:
         super().__init__()
         if not isinstance(model.readout, Sum):
             raise TypeError(f"the twin pools by sum, and the model by {type(model.readout).__name__}")
-        self.encoder = PaddedEncoder(model.encoder)
+        columns, degree = model.encoder.columns, model.encoder.degree
+        labels = columns.labels if columns is not None else degree
+        assert labels is not None
+        self.table = labels.table
         self.layers = nn.ModuleList(PaddedLayer(cast(Layer, layer)) for layer in model.layers)
         self.head = model.head
 
     def forward(self, data: Any) -> Tensor:
-        x = self.encoder(data.x)
+        if data.x.is_floating_point():
+            x = data.x.to(self.table.weight.dtype) @ self.table.weight[1:]  # the first row is that of no label
+        else:
+            x = self.table(data.x.clamp(max=self.table.num_embeddings - 1))
         for layer in self.layers:
             x = layer(x, data.edge_index, data.batch)
         return self.head(global_add_pool(x, data.batch, data.num_graphs))
-
-
-class PaddedEncoder(nn.Module):
-    """One-hot labels times the table, or the table's rows by degree."""
-
-    def __init__(self, encoder: NodeEncoder) -> None:
-        super().__init__()
-        columns = encoder.columns
-        if columns is None:
-            assert encoder.degree is not None
-            self.table = encoder.degree.table
-        else:
-            assert columns.labels is not None
-            assert columns.values is None
-            self.table = columns.labels.table
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            return x @ self.table.weight[1:]  # the first row is that of no label
-        return self.table(x.clamp(max=self.table.num_embeddings - 1))
-
-
-class PaddedConv(nn.Module):
-    """A step of message passing by ``GINConv``, with BatchNorm and ReLU after it."""
-
-    def __init__(self, block: Block) -> None:
-        super().__init__()
-        assert isinstance(block.conv, GIN)
-        self.conv = GINConv(nn.Identity())
-        self.conv.nn = block.conv.mlp  # given to the constructor, its weights would be drawn anew
-        self.after = block.after
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.after(self.conv(x, edge_index))
 
 
 class PaddedLayer(nn.Module):
@@ -125,12 +100,13 @@ class PaddedLayer(nn.Module):
 
     def __init__(self, layer: Layer) -> None:
         super().__init__()
-        attention = layer.attention
+        attention, mixer = layer.attention, layer.mixer
+        assert isinstance(mixer, Adaptive)
         self.to_query, self.to_key, self.to_value = attention.to_query, attention.to_key, attention.to_value
         self.to_out, self.heads = attention.to_out, attention.heads
-        self.norm_attention, self.norm_ffn = layer.norm_attention, layer.norm_ffn
+        self.norm_attention, self.norm_ffn = plain_norm(layer.norm_attention), plain_norm(layer.norm_ffn)
         self.scale_attention, self.scale_ffn = layer.scale_attention, layer.scale_ffn
-        self.mixer, self.ffn = layer.mixer, layer.ffn
+        self.project, self.score, self.ffn = mixer.project, mixer.score, layer.ffn
         self.gnn = nn.ModuleList(PaddedConv(cast(Block, block)) for block in layer.gnn)
         self.residual = PaddedConv(cast(Block, layer.residual))
 
@@ -139,7 +115,8 @@ class PaddedLayer(nn.Module):
         for conv in self.gnn:
             seen.append(conv(seen[-1], edge_index))
         z = torch.stack([self.attend(k, h, seen[0], batch) for k, h in enumerate(seen)], dim=1)
-        x = self.scale_attention(self.mixer(z)) + self.residual(x, edge_index)
+        z = (self.score(torch.tanh(self.project(z))).softmax(dim=1) * z).sum(dim=1)
+        x = self.scale_attention(z) + self.residual(x, edge_index)
         return self.scale_ffn(self.ffn(self.norm_ffn(x))) + x
 
     def attend(self, k: int, h: Tensor, x: Tensor, batch: Tensor) -> Tensor:
@@ -147,6 +124,143 @@ class PaddedLayer(nn.Module):
         query, key = F.linear(h, self.to_query.weight[k]), F.linear(h, self.to_key.weight[k])
         value = F.linear(x, self.to_value.weight[k])
         (query, is_node), (key, _), (value, _) = (to_dense_batch(t, batch) for t in (query, key, value))
-        q, k_, v = (t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in (query, key, value))
-        z = F.scaled_dot_product_attention(q, k_, v, attn_mask=is_node[:, None, None, :])
+        parts = (t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in (query, key, value))
+        z = F.scaled_dot_product_attention(*parts, attn_mask=is_node[:, None, None, :])
         return F.linear(z.transpose(1, 2).flatten(2)[is_node], self.to_out.weight[k])
+
+
+class PaddedConv(nn.Module):
+    """A step of message passing by ``GINConv``, with BatchNorm and ReLU after it."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        assert isinstance(block.conv, GIN)
+        mlp = block.conv.mlp
+        self.conv = GINConv(nn.Identity())
+        # given to the constructor, its weights would be drawn anew
+        self.conv.nn = nn.Sequential(mlp.first, plain_norm(mlp.norm), nn.ReLU(), mlp.second)
+        self.norm = plain_norm(block.norm)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.norm(self.conv(x, edge_index)).relu()
+
+
+def plain_norm(norm: nn.Module) -> nn.BatchNorm1d:
+    """PyTorch's BatchNorm with the parameters and statistics of ours."""
+    assert isinstance(norm, BatchNorm)
+    plain = nn.BatchNorm1d(len(norm.running_mean), eps=norm.eps, momentum=norm.momentum)
+    plain.weight, plain.bias = cast(nn.Parameter, norm.weight), cast(nn.Parameter, norm.bias)
+    plain.running_mean, plain.running_var = norm.running_mean, norm.running_var
+    return plain
+
+
+class Gps(nn.Module):
+    """``GPSConv`` after ``GPSConv``, as in PyTorch Geometric's example."""
+
+    def __init__(self, labels: int, outputs: int) -> None:
+        super().__init__()
+        self.encoder = encoder(labels)
+        self.layers = nn.ModuleList(GPSConv(DIM, gin_conv(), heads=HEADS, attn_type="multihead") for _ in range(DEPTH))
+        self.head = head(DIM, outputs)
+
+    def forward(self, data: Any) -> Tensor:
+        x = self.encoder(data.x)
+        for layer in self.layers:
+            x = layer(x, data.edge_index, data.batch)
+        return self.head(global_add_pool(x, data.batch, data.num_graphs))
+
+
+class GraphTrans(nn.Module):
+    """A GNN makes tokens of the nodes, a Transformer reads them, and its CLS token answers."""
+
+    def __init__(self, labels: int, outputs: int) -> None:
+        super().__init__()
+        self.encoder = encoder(labels)
+        self.gnn = nn.ModuleList(gin_conv() for _ in range(DEPTH))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(DIM) for _ in range(DEPTH))
+        self.to_token = nn.Linear(DIM, DIM)
+        self.cls = nn.Parameter(torch.zeros(1, 1, DIM))
+        layer = nn.TransformerEncoderLayer(DIM, HEADS, 2 * DIM, dropout=0.0, batch_first=True)
+        self.transformer = nn.TransformerEncoder(layer, DEPTH, nn.LayerNorm(DIM), enable_nested_tensor=False)
+        self.head = head(DIM, outputs)
+
+    def forward(self, data: Any) -> Tensor:
+        x = self.encoder(data.x)
+        for conv, norm in zip(self.gnn, self.norms, strict=True):
+            x = norm(conv(x, data.edge_index)).relu()
+        tokens, is_node = to_dense_batch(self.to_token(x), data.batch)
+        tokens = torch.cat([self.cls.expand(len(tokens), -1, -1), tokens], dim=1)
+        is_token = F.pad(is_node, (1, 0), value=True)
+        return self.head(self.transformer(tokens, src_key_padding_mask=~is_token)[:, 0])
+
+
+class Sat(nn.Module):
+    """Attention that compares nodes by the subtrees around them, over an edge for every pair of nodes."""
+
+    def __init__(self, labels: int, outputs: int) -> None:
+        super().__init__()
+        self.encoder = encoder(labels)
+        self.layers = nn.ModuleList(SatLayer() for _ in range(DEPTH))
+        self.head = head(DIM, outputs)
+
+    def forward(self, data: Any) -> Tensor:
+        x = self.encoder(data.x)
+        for layer in self.layers:
+            x = layer(x, data.edge_index, data.complete_edge_index)
+        return self.head(global_add_pool(x, data.batch, data.num_graphs))
+
+
+class SatLayer(nn.Module):
+    """Structure-aware attention and a feed-forward network, each with a residual and BatchNorm after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extractor = StructureExtractor(hops=2)
+        self.to_query_key, self.to_value = nn.Linear(DIM, 2 * DIM, bias=False), nn.Linear(DIM, DIM, bias=False)
+        self.attention, self.to_out = PairAttention(), nn.Linear(DIM, DIM)
+        self.ffn = nn.Sequential(nn.Linear(DIM, 2 * DIM), nn.ReLU(), nn.Linear(2 * DIM, DIM))
+        self.norm_attention, self.norm_ffn = nn.BatchNorm1d(DIM), nn.BatchNorm1d(DIM)
+
+    def forward(self, x: Tensor, edge_index: Tensor, pairs: Tensor) -> Tensor:
+        query, key = self.to_query_key(self.extractor(x, edge_index)).chunk(2, dim=-1)
+        query, key, value = (t.unflatten(1, (HEADS, -1)) for t in (query, key, self.to_value(x)))
+        x = self.norm_attention(x + self.to_out(self.attention(query, key, value, pairs)))
+        return self.norm_ffn(x + self.ffn(x))
+
+
+class StructureExtractor(nn.Module):
+    """What each of a few GIN steps makes of the nodes, side by side, normalised and brought back to one width."""
+
+    def __init__(self, hops: int) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(
+            GINConv(nn.Sequential(nn.Linear(DIM, DIM), nn.ReLU(), nn.Linear(DIM, DIM)), train_eps=True)
+            for _ in range(hops)
+        )
+        self.norm, self.project = nn.BatchNorm1d((hops + 1) * DIM), nn.Linear((hops + 1) * DIM, DIM)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        seen = [x]
+        for conv in self.convs:
+            seen.append(conv(seen[-1], edge_index).relu())
+        return self.project(self.norm(torch.cat(seen, dim=1)))
+
+
+class PairAttention(MessagePassing):
+    """Each pair of nodes is an edge; its message is the value, times its share of the scores at the edge's end."""
+
+    def __init__(self) -> None:
+        super().__init__(node_dim=0, aggr="add")
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, pairs: Tensor) -> Tensor:
+        return self.propagate(pairs, query=query, key=key, value=value).flatten(1)
+
+    def message(  # type: ignore[override]
+        self, query_i: Tensor, key_j: Tensor, value_j: Tensor, index: Tensor, size_i: Any
+    ) -> Tensor:
+        score = (query_i * key_j).sum(dim=-1) * query_i.shape[-1] ** -0.5
+        return softmax(score, index, num_nodes=size_i)[..., None] * value_j
+
+
+PEERS: dict[str, type[nn.Module]] = {"gps": Gps, "graphtrans": GraphTrans, "sat": Sat}
+"""Each is built from the number of node labels and of outputs."""

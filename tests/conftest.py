@@ -2,14 +2,20 @@
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from jaxtyping import install_import_hook
 
-install_import_hook(
-    ["mnagt.graphs", "mnagt.attention", "mnagt.models", "mnagt.tasks", "mnagt.metrics"], "shapes.checked"
-)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported: its kernels then run on the CPU, step by step
+
+if find_spec("beartype"):
+    install_import_hook(
+        ["mnagt.graphs", "mnagt.attention", "mnagt.models", "mnagt.tasks", "mnagt.metrics"], "shapes.checked"
+    )
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -67,4 +67,3 @@ def test_a_shape_holds_what_is_smaller_and_one_node_more(room, is_enough):
 def test_a_raised_shape_holds_what_it_was_raised_from():
     for shape in (Shape(1, 0, 0), Shape(3, 256, 512), Shape(3, 255, 513)):
         assert shape.raised().holds(shape)
-

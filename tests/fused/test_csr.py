@@ -1,13 +1,7 @@
 """The Triton sum over the ones of each row answers to embedding_bag."""
 
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 from strategies import generator
 from torch import Tensor
 
@@ -43,6 +37,17 @@ def check(x: Tensor, index: Tensor, ptr: Tensor) -> None:
 )
 def test_every_row_is_the_sum_of_its_ones(counts, dim):
     check(numbers(COLUMNS, dim), *matrix(counts))
+
+
+@pytest.mark.parametrize("with_self", [False, True])
+@pytest.mark.parametrize("scaled", ["before", "after", "both"])
+@pytest.mark.parametrize("counts", [[2, 0, 5, 1] + [1] * 9, [0] * 13, [1] * 11 + [150, 2]], ids=sum)
+def test_rows_are_scaled_before_and_after_and_count_themselves(counts, scaled, with_self):
+    before, after = numbers(COLUMNS, dtype=torch.double), numbers(len(counts))
+    diagonals = {"before": before if scaled != "after" else None, "after": after if scaled != "before" else None}
+    x, (index, ptr) = numbers(COLUMNS, 67), matrix(counts)
+    right = sum_rows_reference(x.double(), index, ptr, with_self=with_self, **diagonals)
+    torch.testing.assert_close(sum_rows(x, index, ptr, with_self=with_self, **diagonals), right.float())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

@@ -103,7 +103,7 @@ def test_saved_and_loaded_it_answers_the_same(variant: Variant, features, tmp_pa
 
 def test_filling_changes_no_answer_no_gradient_and_no_statistic(variant: Variant, features):
     name, settings = variant
-    settings = settings | ({"dropout": 0.0} if "dropout" in full_settings(name, {}) else {})
+    settings = settings | {each: 0.0 for each in full_settings(name, {}) if each.endswith("dropout")}
     batch = doubled(replace(batch_like(features), targets=torch.zeros(7, 1)))
     dataset = PackedDataset.from_batch("toys", Regression(("t",)), batch)
     filled = FixedBatches(dataset).batch(torch.tensor([*range(7), NO_GRAPH]), Shape(8, 41, 57))

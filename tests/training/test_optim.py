@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from mnagt.graphs.features import Features
 from mnagt.models import build_model
 from mnagt.training.config import TrainConfig
-from mnagt.training.optim import adamw, learning_rate
+from mnagt.training.optim import adamw, learning_rate, memory
 
 CONFIG = TrainConfig(lr=1.0, warmup=0.1)
 
@@ -41,3 +43,17 @@ def test_after_the_warmup_each_schedule_goes_its_way():
 
 def test_without_warmup_the_first_step_is_at_full_rate():
     assert learning_rate(0, 100, replace(CONFIG, warmup=0.0)) == 1.0
+
+
+def test_the_memory_made_before_the_first_step_changes_nothing():
+    def stepped(is_made: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 5)
+        optimizer = adamw(model, TrainConfig(lr=0.1))
+        if is_made:
+            assert len(memory(optimizer)) == 6
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        return [*model.parameters(), *memory(optimizer)]
+
+    torch.testing.assert_close(stepped(True), stepped(False), rtol=0, atol=0)

@@ -1,7 +1,8 @@
 r"""Attention within each graph of a batch: one function, interchangeable backends.
 
 Every backend computes, for each graph and head, :math:`\mathrm{softmax}(Q K^\top / \sqrt{d} + B)\, V` (eq. 2), with
-Q, K and V flat over the nodes of all graphs and B, if any, flat over the pairs of ``GraphBatch.pair_ptr``.
+Q, K and V flat over the nodes of all graphs and B, if any, flat over the pairs of ``GraphBatch.pair_ptr``. Heads may
+lie on two axes (kernels, and heads of each), which spares a copy.
 """
 
 from collections.abc import Callable
@@ -11,11 +12,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from mnagt import fused
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.registry import lookup
 
-Heads = Float[Tensor, "nodes heads head_dim"]
+Heads = Float[Tensor, "nodes *heads head_dim"]
 PairBias = Float[Tensor, "pairs heads"]
 
 
@@ -37,17 +39,48 @@ def attend(
     if query.shape[0] != graph.num_nodes:
         raise InputError(f"queries for {query.shape[0]} nodes in a batch of {graph.num_nodes}")
     if bias is not None:
-        bias = bias.to(query.dtype).expand(-1, query.shape[1])
+        bias = bias.to(query.dtype).expand(-1, query.shape[1:-1].numel())
     return lookup(BACKENDS, backend, "attention backend")(query, key, value, graph, bias, dropout)
 
 
 def active_backend(device: torch.device) -> str:
     """What 'auto' takes on this device, and why."""
-    return "bucketed: fused attention over graphs of " + ("equal size" if device.type == "cpu" else "like size")
+    if device.type == "cpu":
+        return "bucketed: fused attention over graphs of equal size"
+    reason = fused.why_not()
+    return f"bucketed: fused attention over graphs of like size; {reason}" if reason else "triton: no padding at all"
+
+
+def auto(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
+    """Triton where its kernels run and know the numbers, buckets elsewhere."""
+    has_kernel = q.dtype in (torch.float32, torch.bfloat16, torch.float16) and q.shape[-1] <= 256
+    backend = triton if has_kernel and fused.is_usable(q.device) else bucketed
+    return backend(q, k, v, graph, bias, dropout)
+
+
+def triton(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
+    """Graphs as they lie, by our own kernels (``fused/attention.py``)."""
+    from mnagt.fused.attention import ragged_attention
+
+    return ragged_attention(
+        q,
+        k,
+        v,
+        graph.node_ptr,
+        graph.largest,
+        bias=bias,
+        pair_ptr=None if bias is None else graph.pair_ptr.to(q.device),
+        dropout=dropout,
+        seed=torch.randint(2**31, (), device=q.device) if dropout else None,
+        precision=fused.precision(),
+        tiles=graph.attention_tiles,
+    )
 
 
 def reference(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
     """One graph at a time, as the equation reads. The other backends answer to it."""
+    heads = q.shape[1:]
+    q, k, v = (t.flatten(1, -2) for t in (q, k, v))
     out = []
     for g, (start, end) in enumerate(zip(graph.node_ptr[:-1].tolist(), graph.node_ptr[1:].tolist(), strict=True)):
         score = torch.einsum("ihd,jhd->hij", q[start:end], k[start:end]) / q.shape[-1] ** 0.5
@@ -56,7 +89,7 @@ def reference(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | 
             score = score + pairs.reshape(end - start, end - start, -1).permute(2, 0, 1)
         weight = F.dropout(torch.softmax(score, dim=-1), dropout)
         out.append(torch.einsum("hij,jhd->ihd", weight, v[start:end]))
-    return torch.cat(out) if out else torch.zeros_like(v)
+    return torch.cat(out).unflatten(1, heads[:-1]) if out else v.new_zeros(0, *heads)
 
 
 def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
@@ -64,9 +97,10 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
 
     In a batch whose graphs are in order of size nothing is copied: a bucket is a slice.
     """
-    buckets = graph.buckets
+    buckets, heads = graph.buckets, q.shape[1:-1]
     if not buckets.groups:
         return torch.zeros_like(v)
+    q, k, v = (t.flatten(1, -2) for t in (q, k, v))
     cuts = [bucket.slots for bucket in buckets.groups]
     parts = zip(*(buckets.nodes.spread(t).split(cuts) for t in (q, k, v)), strict=True)
     masks = [None] * len(cuts) if bias is None else _spread_bias(bias, graph)
@@ -80,7 +114,7 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
             *(t.reshape(shape).transpose(1, 2) for t in part), attn_mask=mask, dropout_p=dropout
         )
         out.append(z.transpose(1, 2).flatten(0, 1))
-    return buckets.nodes.collect(torch.cat(out))
+    return buckets.nodes.collect(torch.cat(out)).unflatten(1, heads)
 
 
 def _spread_bias(bias: PairBias, graph: GraphBatch) -> list[Float[Tensor, "graphs heads width width"]]:
@@ -93,7 +127,8 @@ def _spread_bias(bias: PairBias, graph: GraphBatch) -> list[Float[Tensor, "graph
 
 
 BACKENDS: dict[str, Callable[[Heads, Heads, Heads, GraphBatch, PairBias | None, float], Heads]] = {
-    "auto": bucketed,
+    "auto": auto,
     "reference": reference,
     "bucketed": bucketed,
+    "triton": triton,
 }

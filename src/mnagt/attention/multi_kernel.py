@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.attend import attend
 from mnagt.attention.kernels import Hops, Kernel
+from mnagt.linear import batched_linear, linear
 
 Projections = Literal["separate", "shared"]
 
@@ -26,8 +26,15 @@ class KernelLinear(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
 
     def forward(self, inputs: Sequence[Float[Tensor, "nodes width_in"]]) -> Float[Tensor, "nodes kernels width_out"]:
-        weights = self.weight.expand(self.kernels, -1, -1)
-        return torch.stack([F.linear(x, w) for x, w in zip(inputs, weights, strict=True)], dim=1)
+        """Kernels that are given the same tensor share one product."""
+        if all(x is inputs[0] for x in inputs):
+            weight = self.weight.expand(self.kernels, -1, -1).flatten(0, 1)
+            return linear(inputs[0], weight).unflatten(1, (self.kernels, -1))
+        return self.each(torch.stack(list(inputs), dim=1))
+
+    def each(self, x: Float[Tensor, "nodes kernels width_in"]) -> Float[Tensor, "nodes kernels width_out"]:
+        """The map of each kernel on its own rows."""
+        return batched_linear(x.transpose(0, 1), self.weight).transpose(0, 1)
 
 
 class MultiKernelAttention(nn.Module):
@@ -64,14 +71,14 @@ class MultiKernelAttention(nn.Module):
 
     def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
         queries, keys, values = zip(*(kernel(hops) for kernel in self.kernels), strict=True)
-        folded = len(self.kernels) * self.heads
+        heads = (self.heads, self.head_dim)
         z = attend(
-            self.to_query(queries).reshape(-1, folded, self.head_dim),
-            self.to_key(keys).reshape(-1, folded, self.head_dim),
-            self.to_value(values).reshape(-1, folded, self.head_dim),
+            self.to_query(queries).unflatten(2, heads),
+            self.to_key(keys).unflatten(2, heads),
+            self.to_value(values).unflatten(2, heads),
             hops.graph,
             bias=None if self.bias is None else self.bias(hops.graph),
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
         )
-        return self.to_out(z.reshape(-1, len(self.kernels), self.heads * self.head_dim).unbind(dim=1))
+        return self.to_out.each(z.flatten(2))

@@ -201,8 +201,9 @@ def _info(args: argparse.Namespace) -> None:
 def _trials_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.add_argument("recipes", nargs="+", type=Path, metavar="RECIPE", help="TOML files, each a run's settings")
     parser.add_argument(
-        "--seeds", type=int, default=10, metavar="N", help="seeds 0 to N-1, each with its own split [10]"
+        "--seeds", type=int, default=10, metavar="N", help="how many seeds, each with its own split [10]"
     )
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="the first of them [0]")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trials side by side [1]")
     parser.add_argument("--device", help="cpu, cuda, ... [as the recipe says]")
     parser.add_argument(
@@ -224,7 +225,9 @@ def _trials(args: argparse.Namespace) -> None:
         recipes = {path: replace(config, device=args.device) for path, config in recipes.items()}
     if args.seeds < 1 or args.jobs < 1:
         raise InputError(f"--seeds and --jobs count from 1, got {args.seeds} and {args.jobs}")
-    seeds = range(args.seeds)
+    if args.first_seed < 0:
+        raise InputError(f"--first-seed counts from 0, got {args.first_seed}")
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     names = {path: f"{path.resolve().parent.name}/{path.stem}" for path in recipes}
     configs = {path: [with_seed(config, seed) for seed in seeds] for path, config in recipes.items()}
 

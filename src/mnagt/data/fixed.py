@@ -56,11 +56,14 @@ class FixedBatches:
         in_ptr = pointer_of_counts(data.in_degree.long())
         return data.node_ptr.to(data.device), data.edge_ptr.to(data.device), in_ptr
 
+    @cached_property
+    def _edges(self) -> Int[Tensor, "graphs"]:
+        return self.dataset.edge_ptr.diff()
+
     def shape_of(self, graphs: Int[Tensor, "graphs"]) -> Shape:
-        """What these graphs need. On the CPU."""
+        """What these graphs need. All on the CPU."""
         graphs = graphs[graphs != NO_GRAPH]
-        nodes, edges = (ptr.diff()[graphs].sum() for ptr in (self.dataset.node_ptr, self.dataset.edge_ptr))
-        return Shape(len(graphs), int(nodes), int(edges))
+        return Shape(len(graphs), int(self.dataset.sizes[graphs].sum()), int(self._edges[graphs].sum()))
 
     def batch(self, graphs: Int[Tensor, "slots"], shape: Shape) -> GraphBatch:
         """The graphs (those that are ``NO_GRAPH`` last) and filling, as one batch of ``shape``.

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mnagt.errors import InputError
@@ -46,7 +46,7 @@ class PackedDataset:
     node_values: Float[Tensor, "nodes _"] | None = None
     edge_labels: Int[Tensor, "edges _"] | None = None
     edge_values: Float[Tensor, "edges _"] | None = None
-    encodings: Mapping[str, Float[Tensor, "nodes _"]] = field(default_factory=dict)
+    encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the categories, where the source gives any, by column: 'node_labels/0', ..."""
 
@@ -103,7 +103,14 @@ class PackedDataset:
     def batches(
         self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None, start: int = 0
     ) -> Iterator[tuple[Int[Tensor, "batch"], GraphBatch]]:
-        """``indices`` in batches, each with the graphs it holds.
+        """``indices`` in batches, each with the graphs it holds."""
+        for graphs in self.chunks(indices, batch_size, generator, start):
+            yield graphs, self.batch(graphs)
+
+    def chunks(
+        self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None, start: int = 0
+    ) -> Iterator[Int[Tensor, "batch"]]:
+        """The graphs of each batch.
 
         With a ``generator`` the graphs are shuffled first; without one they come in order of size, so that a batch
         holds graphs of like size. Within a batch graphs are always in order of size: attention then finds equal
@@ -116,8 +123,7 @@ class PackedDataset:
             order = order[torch.randperm(len(order), generator=generator).numpy()]
         for at in range(start * batch_size, len(order), batch_size):
             chunk = order[at : at + batch_size]
-            chunk = torch.from_numpy(chunk[sizes[chunk].argsort(kind="stable")])
-            yield chunk, self.batch(chunk)
+            yield torch.from_numpy(chunk[sizes[chunk].argsort(kind="stable")])
 
     def to(self, device: torch.device | str) -> "PackedDataset":
         """The same data set with its flat tensors on ``device``; the pointers stay on the CPU."""

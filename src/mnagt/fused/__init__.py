@@ -11,16 +11,19 @@ Triton is imported with the operations, never by this file: the library runs wit
 import os
 import warnings
 from functools import cache
+from typing import Literal
 
 import torch
 
 
 def is_usable(device: torch.device) -> bool:
     """Whether the kernels run on ``device``. A Triton that should be there and is not is warned of, once."""
-    if device.type != "cuda":
-        return False
-    reason = why_not()
-    return reason is None
+    return device.type == "cuda" and why_not() is None
+
+
+def precision() -> Literal["tf32", "ieee"]:
+    """How torch's settings would have float32 matrices multiplied."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 @cache

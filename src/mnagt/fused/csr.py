@@ -1,9 +1,12 @@
-r"""Sums of rows picked by a 0/1 matrix kept row by row: :math:`Y = M X` in one launch.
+r"""Sums of rows picked by a 0/1 matrix kept row by row: :math:`Y = M X` in one launch, or with a diagonal around it.
 
 A program sums the ones of several short rows, or of one long row, side by side in a tile of registers; how many rows,
 the average row says. Among short rows a very long one would keep the others waiting, so it is summed after them, with
 the whole tile to itself.
 """
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+# (Triton's types know neither its launch options nor numbers given for constants.)
 
 import torch
 import torch.nn.functional as F
@@ -18,72 +21,98 @@ TILE = 4096
 """Numbers that a program adds up at a time: 32 for each thread of four warps."""
 COLUMNS = 64
 """Columns of a tile; wider inputs take several programs."""
-SUM_TYPES = {torch.float16: tl.float32, torch.bfloat16: tl.float32, torch.float32: tl.float32, torch.float64: tl.float64}
+SUM_TYPES = {
+    torch.float16: tl.float32,
+    torch.bfloat16: tl.float32,
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+}
 
 
 def sum_rows(
-    x: Float[Tensor, "columns dim"], index: Int[Tensor, "ones"], ptr: Int[Tensor, "rows_and_end"]
+    x: Float[Tensor, "columns dim"],
+    index: Int[Tensor, "ones"],
+    ptr: Int[Tensor, "rows_and_end"],
+    *,
+    with_self: bool = False,
+    before: Float[Tensor, "columns"] | None = None,
+    after: Float[Tensor, "rows"] | None = None,
 ) -> Float[Tensor, "rows dim"]:
-    r""":math:`y_i = \sum_j x_j` over the ``j`` in ``index[ptr[i]:ptr[i + 1]]``. Knows no gradient."""
+    r""":math:`y_i = a_i \sum_j b_j x_j` over the ``j`` in ``index[ptr[i]:ptr[i + 1]]``. Knows no gradient.
+
+    ``with_self`` adds j = i to every row; ``before`` is b and ``after`` a, both 1 where not given.
+    """
     if x.dtype not in SUM_TYPES:
         raise InputError(f"sum_rows adds floating-point numbers, got {x.dtype}")
     rows, dim = len(ptr) - 1, x.shape[1]
-    if len(index) == 0 or rows == 0 or dim == 0:
+    if rows == 0 or dim == 0:
         return x.new_zeros(rows, dim)
     if x.stride(1) != 1:
         x = x.contiguous()
     y = x.new_empty(rows, dim)
     columns = min(triton.next_power_of_2(dim), COLUMNS)
     ones = TILE // columns
-    together = ones // min(triton.next_power_of_2(triton.cdiv(len(index), rows)), ones)
+    together = ones // max(1, min(triton.next_power_of_2(triton.cdiv(len(index), rows)), ones))
     grid = (triton.cdiv(rows, together) * triton.cdiv(dim, columns),)
     with torch.cuda.device_of(x):
         _sum_rows[grid](
-            x, index, ptr, y, rows, x.stride(0), dim, together, ones, columns, SUM_TYPES[x.dtype], num_warps=4
+            x, index, ptr, y, before, after, rows,
+            x.stride(0), dim, together, ones, columns, with_self, SUM_TYPES[x.dtype],
         )  # fmt: skip
     return y
 
 
 def sum_rows_reference(
-    x: Float[Tensor, "columns dim"], index: Int[Tensor, "ones"], ptr: Int[Tensor, "rows_and_end"]
+    x: Float[Tensor, "columns dim"],
+    index: Int[Tensor, "ones"],
+    ptr: Int[Tensor, "rows_and_end"],
+    *,
+    with_self: bool = False,
+    before: Float[Tensor, "columns"] | None = None,
+    after: Float[Tensor, "rows"] | None = None,
 ) -> Float[Tensor, "rows dim"]:
     """The same in torch."""
-    if len(index) == 0 or x.shape[1] == 0:
-        return x.new_zeros(len(ptr) - 1, x.shape[1])
-    return F.embedding_bag(index, x.contiguous(), ptr.to(index.dtype), mode="sum", include_last_offset=True)
+    x = x if before is None else before[:, None].to(x.dtype) * x
+    y = x.new_zeros(len(ptr) - 1, x.shape[1])
+    if len(index) and x.shape[1]:
+        y = F.embedding_bag(index, x.contiguous(), ptr.to(index.dtype), mode="sum", include_last_offset=True)
+    y = y + x if with_self else y
+    return y if after is None else after[:, None].to(x.dtype) * y
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _sum_rows(
-    x, index, ptr, y, rows,
+    x, index, ptr, y, before, after, rows,
     x_stride: tl.constexpr, dim: tl.constexpr, together: tl.constexpr, ones: tl.constexpr, columns: tl.constexpr,
-    sum_type: tl.constexpr,
+    with_self: tl.constexpr, sum_type: tl.constexpr,
 ):  # fmt: skip
-    """``together`` rows side by side, ``ones // together`` ones of each at a time, then the very long among them."""
+    """``together`` rows side by side, then the very long among them one by one; always ``ones`` ones at a time."""
     blocks: tl.constexpr = (dim + columns - 1) // columns
-    block = tl.program_id(0)
-    column = (block % blocks) * columns + tl.arange(0, columns)
-    first = (block // blocks) * together
+    program = tl.program_id(0)
+    column = (program % blocks) * columns + tl.arange(0, columns)
+    first = (program // blocks) * together
     if together == 1:
         row = first + tl.arange(0, 1)
-        _sum_tile(x, index, ptr, y, row, rows, column, 0, 2**31 - 1, x_stride, dim, ones, sum_type)
+        _sum_tile(x, index, ptr, y, before, after, row, rows, column, 0, 2**31 - 1,
+                  x_stride, dim, ones, with_self, sum_type)  # fmt: skip
     else:
         most: tl.constexpr = 2 * ones
         row = first + tl.arange(0, together)
-        longest = _sum_tile(
-            x, index, ptr, y, row, rows, column, 0, most, x_stride, dim, ones // together, sum_type
-        )  # fmt: skip
+        share: tl.constexpr = ones // together
+        longest = _sum_tile(x, index, ptr, y, before, after, row, rows, column, 0, most,
+                            x_stride, dim, share, with_self, sum_type)  # fmt: skip
         if longest > most:
             for i in range(together):
                 alone = first + i + tl.arange(0, 1)
-                _sum_tile(x, index, ptr, y, alone, rows, column, most + 1, 2**31 - 1, x_stride, dim, ones, sum_type)
+                _sum_tile(x, index, ptr, y, before, after, alone, rows, column, most + 1, 2**31 - 1,
+                          x_stride, dim, ones, with_self, sum_type)  # fmt: skip
 
 
 @triton.jit
 def _sum_tile(
-    x, index, ptr, y, row, rows, column,
+    x, index, ptr, y, before, after, row, rows, column,
     least: tl.constexpr, most: tl.constexpr, x_stride: tl.constexpr, dim: tl.constexpr, ones: tl.constexpr,
-    sum_type: tl.constexpr,
+    with_self: tl.constexpr, sum_type: tl.constexpr,
 ):  # fmt: skip
     """Sum and store those rows that have ``least`` to ``most`` ones, ``ones`` at a time. Returns the longest length."""
     start = tl.load(ptr + row, mask=row < rows, other=0)
@@ -96,7 +125,18 @@ def _sum_tile(
         one = done + tl.arange(0, ones)[:, None]
         j = tl.load(index + start[None, :] + one, mask=one < mine, other=0).to(tl.int64)
         at = j[:, :, None] * x_stride + column[None, None, :]
-        total += tl.load(x + at, mask=(one < mine)[:, :, None] & is_column[None, :, :], other=0.0).to(sum_type)
-    at = row.to(tl.int64)[:, None] * dim + column[None, :]
-    tl.store(y + at, tl.sum(total, 0), mask=is_mine[:, None] & is_column)
+        number = tl.load(x + at, mask=(one < mine)[:, :, None] & is_column[None, :, :], other=0.0).to(sum_type)
+        if before is not None:
+            number *= tl.load(before + j, mask=one < mine, other=0.0).to(sum_type)[:, :, None]
+        total += number
+    is_there = is_mine[:, None] & is_column
+    result = tl.sum(total, 0)
+    if with_self:
+        own = tl.load(x + row.to(tl.int64)[:, None] * x_stride + column[None, :], mask=is_there, other=0.0).to(sum_type)
+        if before is not None:
+            own *= tl.load(before + row, mask=is_mine, other=0.0).to(sum_type)[:, None]
+        result += own
+    if after is not None:
+        result *= tl.load(after + row, mask=is_mine, other=0.0).to(sum_type)[:, None]
+    tl.store(y + row.to(tl.int64)[:, None] * dim + column[None, :], result, mask=is_there)
     return tl.max(length)

@@ -20,9 +20,6 @@ def propagate(x: Float[Tensor, "nodes dim"], graph: GraphBatch, norm: Norm = "sy
     """
     if norm not in get_args(Norm):
         raise InputError(f"norm must be 'sym' or 'row', got {norm!r}")
-    degree = (graph.in_degree + 1).to(x.dtype)[:, None]
     if norm == "row":
-        return (graph.neighbours @ x + x) / degree
-    scale = degree.rsqrt()
-    x = scale * x
-    return scale * (graph.neighbours @ x + x)
+        return graph.neighbours.product(x, with_self=True, after=graph.degree_root.square())
+    return graph.neighbours.product(x, with_self=True, before=graph.degree_root, after=graph.degree_root)

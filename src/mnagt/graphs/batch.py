@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mnagt.errors import InputError
@@ -53,7 +53,7 @@ class GraphBatch:
     edge_values: Float[Tensor, "edges _"] | None = None
     targets: Tensor | None = None
     """One row a graph."""
-    encodings: Mapping[str, Float[Tensor, "nodes _"]] = field(default_factory=dict)
+    encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
     """Structural encodings worked out beforehand, by name."""
     filled: Filled | None = None
     """Set in a batch of fixed shape (``data/fixed.py``): its last graphs are only there to fill it up."""
@@ -127,6 +127,11 @@ class GraphBatch:
         return int(self.sizes.max()) if len(self.sizes) else 0
 
     @property
+    def real_graphs(self) -> Int[Tensor, ""] | None:
+        """How many graphs, from the first, are real; None where all are."""
+        return None if self.filled is None else self.filled.graphs
+
+    @property
     def real_nodes(self) -> Int[Tensor, ""] | None:
         """How many nodes, from the first, are real; None where all are."""
         return None if self.filled is None else self.filled.nodes
@@ -140,6 +145,11 @@ class GraphBatch:
     def in_degree(self) -> Int[Tensor, "nodes"]:
         """Edges into each node."""
         return self.in_ptr.diff()
+
+    @cached_property
+    def degree_root(self) -> Float[Tensor, "nodes"]:
+        """One over the root of each node's degree, itself counted: the scale of a symmetric normalisation."""
+        return (self.in_degree + 1).double().rsqrt()
 
     @cached_property
     def graph_of_node(self) -> Int[Tensor, "nodes"]:
@@ -202,6 +212,13 @@ class GraphBatch:
     def pair_layout(self) -> Layout:
         """How pairs of nodes lie in the buckets."""
         return self.buckets.pairs().to(self.device)
+
+    @cached_property
+    def attention_tiles(self) -> Int[Tensor, "tiles _"]:
+        """How the Triton kernels cut the batch."""
+        from mnagt.fused.attention import tile_list
+
+        return tile_list(self.node_ptr, self.num_nodes)
 
     def columns_missing(self, kind: str, columns: Columns) -> str | None:
         """What ``columns`` ask of this batch's ``kind`` ('node' or 'edge') that it does not carry, in words."""

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.buckets import Buckets
 from mnagt.graphs.sparse import ragged_arange
+from mnagt.graphs.subtrees import subtrees
 
 PAIRS_AT_ONCE = 2**22
 """Entries of the dense matrices worked on together; a larger graph is worked on alone."""
@@ -114,9 +115,10 @@ def shortest_paths(graph: GraphBatch, limit: int) -> Int[Tensor, "pairs"]:
     return distances
 
 
-ENCODINGS: dict[str, Callable[[GraphBatch, int], Float[Tensor, "nodes _"]]] = {
+ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "random-walk": random_walk,
     "laplacian": laplacian,
+    "subtrees": subtrees,
 }
 """Node encodings by name; the second argument is how many columns there are."""
 

@@ -4,7 +4,7 @@ Summing over neighbours, over the edges into a node or over the nodes of a graph
 are all :math:`M X` or :math:`M^\top X` for a 0/1 matrix :math:`M` kept row by row. The backward pass of one is
 the forward pass of the other, so neither needs atomic additions: the result is the same on every run, on CPU
 and GPU. Underneath is ``embedding_bag``, which sums each row in one thread; on CPU it measured 14x faster than
-``index_add`` on molecules and 110x on COLLAB (docs/log.md).
+``index_add`` on molecules and 110x on COLLAB (docs/log.md). On a GPU a Triton kernel takes its place.
 """
 
 from typing import Any
@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from mnagt import fused
 
 
 class Incidence:
@@ -42,7 +44,21 @@ class Incidence:
         return self._transposed
 
     def __matmul__(self, x: Float[Tensor, "columns dim"]) -> Float[Tensor, "rows dim"]:
-        return _Product.apply(x, self)  # type: ignore[return-value]
+        return self.product(x)
+
+    def product(
+        self,
+        x: Float[Tensor, "columns dim"],
+        *,
+        with_self: bool = False,
+        before: Float[Tensor, "columns"] | None = None,
+        after: Float[Tensor, "rows"] | None = None,
+    ) -> Float[Tensor, "rows dim"]:
+        r""":math:`\mathrm{diag}(a)\, (M + I)\, \mathrm{diag}(b)\, X`, the I only ``with_self``.
+
+        ``before`` is b and ``after`` a, each 1 where not given; they get no gradient.
+        """
+        return _Product.apply(x, self, with_self, before, after)  # type: ignore[return-value]
 
 
 def pointer(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows_and_end"]:
@@ -68,15 +84,25 @@ def ragged_arange(start: Int[Tensor, "rows"], counts: Int[Tensor, "rows"], total
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Incidence) -> Tensor:
-        ctx.matrix = matrix
-        if len(matrix.index) == 0 or x.shape[1] == 0:
-            return x.new_zeros(len(matrix.ptr) - 1, x.shape[1])
-        return F.embedding_bag(matrix.index, x.contiguous(), matrix.ptr, mode="sum", include_last_offset=True)
+    def forward(
+        ctx: Any, x: Tensor, matrix: Incidence, with_self: bool, before: Tensor | None, after: Tensor | None
+    ) -> Tensor:
+        ctx.matrix, ctx.with_self, ctx.before, ctx.after = matrix, with_self, before, after
+        if fused.is_usable(x.device):
+            from mnagt.fused.csr import sum_rows
+
+            return sum_rows(x, matrix.index, matrix.ptr, with_self=with_self, before=before, after=after)
+        x = x if before is None else before[:, None].to(x.dtype) * x
+        y = x.new_zeros(len(matrix.ptr) - 1, x.shape[1])
+        if len(matrix.index) and x.shape[1]:
+            y = F.embedding_bag(matrix.index, x.contiguous(), matrix.ptr, mode="sum", include_last_offset=True)
+        y = y + x if with_self else y
+        return y if after is None else after[:, None].to(x.dtype) * y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return ctx.matrix.transposed @ grads[0], None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        grad = ctx.matrix.transposed.product(grads[0], with_self=ctx.with_self, before=ctx.after, after=ctx.before)
+        return grad, None, None, None, None
 
 
 class _Take(torch.autograd.Function):

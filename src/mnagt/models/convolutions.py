@@ -12,17 +12,18 @@ from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns
 from mnagt.graphs.sparse import take
+from mnagt.linear import Linear
 from mnagt.models.encoders import EdgeEncoder
 from mnagt.models.norms import BatchNorm
 from mnagt.registry import lookup
 
 
 class Mlp(nn.Module):
-    """Two linear maps with BatchNorm and ReLU between, as in GIN."""
+    """Two linear maps with BatchNorm and ReLU between, as in GIN. The norm would undo a bias before it."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.first, self.second = Linear(dim, hidden, bias=False), Linear(hidden, dim)
         self.norm = BatchNorm(hidden, relu=True)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
@@ -34,7 +35,7 @@ class GCN(nn.Module):
 
     def __init__(self, dim: int, edges: Columns | None = None) -> None:
         super().__init__()
-        self.project = nn.Linear(dim, dim)
+        self.project = Linear(dim, dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return propagate(self.project(x), graph)
@@ -48,7 +49,7 @@ class GIN(nn.Module):
         self.mlp = Mlp(dim, dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        return self.mlp(x + graph.neighbours @ x, graph)
+        return self.mlp(graph.neighbours.product(x, with_self=True), graph)
 
 
 class GINE(nn.Module):

@@ -8,6 +8,8 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
+from mnagt.linear import Linear
+from mnagt.models.lookup import look_up
 from mnagt.models.norms import BatchNorm, Counted
 
 
@@ -24,7 +26,8 @@ class Categorical(nn.Module):
         nn.init.normal_(self.table.weight, std=len(sizes) ** -0.5)
 
     def forward(self, labels: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows dim"]:
-        return self.table(labels + self.offsets).sum(dim=1)
+        row = labels + self.offsets
+        return look_up(self.table.weight, row.flatten()).unflatten(0, row.shape).sum(dim=1)
 
 
 class Continuous(nn.Module):
@@ -33,7 +36,7 @@ class Continuous(nn.Module):
     def __init__(self, columns: int, dim: int) -> None:
         super().__init__()
         self.standardise = BatchNorm(columns, affine=False)
-        self.project = nn.Linear(columns, dim)
+        self.project = Linear(columns, dim)
 
     def forward(self, values: Float[Tensor, "rows columns"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
         return self.project(self.standardise(values.to(self.project.weight.dtype), counted))
@@ -48,7 +51,7 @@ class Degree(nn.Module):
         self.last = last
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        return self.table(graph.in_degree.clamp(max=self.last))
+        return look_up(self.table.weight, graph.in_degree.clamp(max=self.last))
 
 
 class ColumnEncoder(nn.Module):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -10,28 +11,43 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.layer import Layer
+from mnagt.models.norms import BatchNorm
 from mnagt.models.readouts import Readout
+from mnagt.models.subtrees import Subtrees
 
 
 class GraphModel(nn.Module):
-    """``head(readout(layers(encoder(graph))))``. A layer is any module from (X, graph) to X."""
+    """``head(readout(layers(encoder(graph))))``. A layer is any module from (X, graph) to X.
+
+    With ``subtrees`` what they say stands beside the readout, and both are normalised.
+    """
 
     def __init__(
-        self, encoder: NodeEncoder, layers: Sequence[nn.Module], readout: Readout, head: nn.Module, features: Features
+        self,
+        encoder: NodeEncoder,
+        layers: Sequence[nn.Module],
+        readout: Readout,
+        head: nn.Sequential,
+        features: Features,
+        subtrees: Subtrees | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.layers, self.readout, self.head = encoder, nn.ModuleList(layers), readout, head
-        self.features = features
+        self.features, self.subtrees = features, subtrees
+        self.norm = None if subtrees is None else BatchNorm(readout.dim + subtrees.dim)
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
         return self.head(self.embed(graph))
 
     def embed(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
         """A vector for each graph: what the head answers from."""
-        x, graph = self.start(graph)
+        x, inner = self.start(graph)
         for layer in self.layers:
-            x = layer(x, graph)
-        return self.readout(x, graph)
+            x = layer(x, inner)
+        out = self.readout(x, inner)
+        if self.subtrees is None or self.norm is None:
+            return out
+        return self.norm(torch.cat([out, self.subtrees(graph)], dim=1), graph.real_graphs)
 
     def start(self, graph: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphBatch]:
         """The nodes as the first layer gets them; a readout may have added its own."""
@@ -51,10 +67,16 @@ class GraphModel(nn.Module):
         return weights
 
     @property
+    def encodings(self) -> dict[str, int]:
+        """What can be worked out once for a whole data set: name and size of each encoding used."""
+        own = {} if self.subtrees is None else {"subtrees": self.subtrees.rounds}
+        return self.encoder.encodings | own
+
+    @property
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.parameters())
 
 
-def head(dim: int, outputs: int, dropout: float = 0.0) -> nn.Sequential:
+def head(dim: int, outputs: int, dropout: float = 0.0, width_in: int | None = None) -> nn.Sequential:
     """A linear map, ReLU, and the answer."""
-    return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dim, outputs))
+    return nn.Sequential(nn.Linear(width_in or dim, dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dim, outputs))

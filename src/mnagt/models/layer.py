@@ -7,10 +7,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.kernels import Hops
-from mnagt.attention.mixers import Adaptive
+from mnagt.attention.mixers import Adaptive, Mixer
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.adjacency import Norm, propagate
 from mnagt.graphs.batch import GraphBatch
+from mnagt.linear import Linear
 
 
 class Skip(nn.Module):
@@ -55,7 +56,7 @@ class Layer(nn.Module):
     def __init__(
         self,
         attention: MultiKernelAttention,
-        mixer: nn.Module,
+        mixer: Mixer,
         residual: nn.Module,
         ffn: nn.Module,
         norms: tuple[nn.Module, nn.Module],
@@ -82,10 +83,18 @@ class Layer(nn.Module):
         return self.mixer.weights(self.seen(x, graph)).squeeze(2) if isinstance(self.mixer, Adaptive) else None
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        x = self.scale_attention(self.dropout(self.mixer(self.seen(x, graph)))) + self.residual(x, graph)
+        x = self._merged(self.seen(x, graph), self.residual(x, graph))
         return self.scale_ffn(self.dropout(self.ffn(self.norm_ffn(x, graph.real_nodes)))) + x
+
+    def _merged(
+        self, z: Float[Tensor, "nodes kernels dim"], residual: Float[Tensor, "nodes dim"]
+    ) -> Float[Tensor, "nodes dim"]:
+        if self.training and self.dropout.p:
+            return self.scale_attention(self.dropout(self.mixer(z))) + residual
+        factor = self.scale_attention.factor if isinstance(self.scale_attention, Scale) else None
+        return self.mixer(z, factor, residual)
 
 
 def feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
     """Two linear maps with GELU between."""
-    return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, dim))
+    return nn.Sequential(Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), Linear(hidden, dim))

@@ -19,6 +19,7 @@ from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer, Scale, feed_forward
 from mnagt.models.norms import NORMS
 from mnagt.models.readouts import READOUTS
+from mnagt.models.subtrees import Subtrees
 from mnagt.registry import lookup
 from mnagt.settings import at_least, below, literals, one_of
 
@@ -59,16 +60,20 @@ class MnagtConfig:
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
     laplacian: int = 0
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
-
+    subtrees: int = 4
+    """Rounds of Weisfeiler and Leman whose subtrees are counted beside the readout; 0 for none."""
+    subtree_rows: int = 8192
+    """Rows of the table of each round."""
+    subtree_dropout: float = 0.6
+    """Share of subtrees left out in training."""
     head_dropout: float = 0.0
     """Share of the head's hidden units dropped in training."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn")
-        at_least(
-            self, 0, "max_hop", "scale", "dropout", "attention_dropout", "head_dropout", "random_walk", "laplacian"
-        )
-        below(self, 1, "dropout", "attention_dropout", "head_dropout")
+        dropouts = ("dropout", "attention_dropout", "subtree_dropout", "head_dropout")
+        at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn", "subtree_rows")
+        at_least(self, 0, "max_hop", "scale", "random_walk", "laplacian", "subtrees", *dropouts)
+        below(self, 1, *dropouts)
         one_of(self, conv={"auto", *CONVOLUTIONS}, mixer=MIXERS, norm=NORMS, readout=READOUTS)
         literals(self)
 
@@ -101,10 +106,15 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
             dropout=config.dropout,
         )
 
+    counted = None
+    if config.subtrees:
+        counted = Subtrees(config.dim, config.subtrees, rows=config.subtree_rows, dropout=config.subtree_dropout)
+    width = 2 * config.dim if config.subtrees else config.dim
     return GraphModel(
         NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.head_dropout),
+        head(config.dim, outputs, config.head_dropout, width),
         features,
+        counted,
     )

@@ -10,7 +10,7 @@ from mnagt import fused
 Counted = Int[Tensor, ""] | None
 
 
-class BatchNorm(nn.BatchNorm1d):
+class BatchNorm(nn.Module):
     """Over the counted rows of the batch, then ReLU if asked for.
 
     A lone row has no spread of its own: it is normalised as in evaluation.
@@ -18,10 +18,14 @@ class BatchNorm(nn.BatchNorm1d):
 
     running_mean: Tensor
     running_var: Tensor
-    momentum: float
+    momentum, eps = 0.1, 1e-5
 
     def __init__(self, dim: int, *, affine: bool = True, relu: bool = False) -> None:
-        super().__init__(dim, affine=affine)
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if affine else None
+        self.register_buffer("running_mean", torch.zeros(dim))
+        self.register_buffer("running_var", torch.ones(dim))
         self.relu = relu
 
     def forward(self, input: Float[Tensor, "rows dim"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
@@ -61,13 +65,17 @@ class BatchNorm(nn.BatchNorm1d):
             unbiased = var.detach() * counted / (counted - 1).clamp(min=1)
             self.running_var.lerp_(unbiased.to(self.running_var), share)
         out = (x - mean) * (var + self.eps).rsqrt()
-        return out if self.weight is None else out * self.weight + self.bias
+        return out if self.weight is None or self.bias is None else out * self.weight + self.bias
 
 
 class LayerNorm(nn.LayerNorm):
     """Over the columns of each row."""
 
     def forward(self, input: Float[Tensor, "rows dim"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
+        if fused.is_usable(input.device) and input.dtype != torch.float64:
+            from mnagt.fused.layer_norm import layer_norm
+
+            return layer_norm(input, self.weight, self.bias, self.eps)
         return super().forward(input)
 
 

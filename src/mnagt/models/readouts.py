@@ -14,6 +14,7 @@ class Readout(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        self.dim = dim
 
     def prepare(
         self, x: Float[Tensor, "nodes dim"], graph: GraphBatch

@@ -28,8 +28,11 @@ class TrainConfig:
     longer than that keeps its last."""
     average: float = 0.0
     """Validate and keep a running average of the weights, of which each step leaves this share (0.99); 0 for none."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the forward and backward pass; bf16 pays on GPUs only."""
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+    """Arithmetic of products: fp32, tf32 (fp32 that a GPU multiplies with 10 bits), bf16 (throughout; for wide models
+    on a GPU); auto is tf32 on a GPU, fp32 on a CPU."""
+    record: Literal["auto", "never"] = "auto"
+    """Record the step as a CUDA graph and replay it: auto does so on a GPU with Triton."""
     seed: int = 0
     """Seed of weights, order and dropout."""
     checkpoint_seconds: float = 30.0

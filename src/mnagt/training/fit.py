@@ -1,18 +1,22 @@
 """The training loop: one for every model and every task."""
 
+import copy
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import mean
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from mnagt import fused
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
@@ -30,8 +34,11 @@ from mnagt.training.checkpoint import (
     under,
 )
 from mnagt.training.config import TrainConfig
-from mnagt.training.optim import adamw, learning_rate
+from mnagt.training.optim import adamw, learning_rate, memory, set_rate
 from mnagt.training.progress import Reporter
+from mnagt.training.recorded import RecordedOutputs, RecordedSteps
+
+logger = logging.getLogger(__name__)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -87,15 +94,18 @@ class Trainer:
         self.checkpoint, self.should_stop = checkpoint, should_stop
         self.reporter = reporter or Reporter()
         self.optimizer = adamw(model, config)
-        self.average = _average(model, config.average) if config.average else None
+        self.average = copy.deepcopy(model) if config.average else None
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
         self.at = Position()
         self.best: dict[str, Tensor] = {}
+        self._take, self._judge = self._take_eagerly, self._judge_eagerly
+        if config.record == "auto" and fused.is_usable(self.device):
+            self._take, self._judge = self._take_recorded, self._judge_recorded
         self._saved = self._counted = time.monotonic()
 
     def run(self) -> Position:
         """Train to the end; leave the best weights in the model."""
-        with _own_randomness(self.device, self.config.seed):
+        with _own_randomness(self.device, self.config.seed), products(self.device, self.config.precision):
             if self.checkpoint is not None and self.checkpoint.exists():
                 self._restore(self.checkpoint)
             self._counted = time.monotonic()
@@ -108,8 +118,7 @@ class Trainer:
 
     def _epoch(self) -> None:
         at, loss = self.at, self._pass()
-        judged = self.model if self.average is None else self.average.module
-        valid = self.task.scores(*outputs_and_targets(judged, self.dataset, self.split.valid, self.config.batch_size))
+        valid = self.task.scores(self._judge(), self.dataset.targets[self.split.valid.to(self.device)])
         if math.isnan(valid[self.task.metric]):
             raise InputError(
                 f"the validation part has no {self.task.metric}: its answers are all alike; split otherwise"
@@ -120,7 +129,7 @@ class Trainer:
         score = mean(record[f"valid_{self.task.metric}"] for record in at.history[-stretch:])
         if at.epoch >= stretch and self.task.is_better(score, at.best_score):
             at.best_epoch, at.best_score = at.epoch, score
-            self.best = {name: tensor.detach().clone() for name, tensor in judged.state_dict().items()}
+            self.best = {name: tensor.detach().clone() for name, tensor in self._judged.state_dict().items()}
         self._count_time()
         self.reporter.epoch(at.history[-1], at.best_score)
 
@@ -130,8 +139,11 @@ class Trainer:
         order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + at.epoch)
         total = torch.tensor(at.loss, dtype=torch.float64, device=self.device)
         self.model.train()
-        for graphs, batch in self.dataset.batches(self.split.train, self.config.batch_size, order, at.step):
-            total += self._step(batch) * len(graphs)
+        for graphs in self.dataset.chunks(self.split.train, self.config.batch_size, order, at.step):
+            set_rate(self.optimizer, self._rate(at.epoch * self.steps_per_epoch + at.step))
+            total += self._take(graphs) * len(graphs)
+            if self.average is not None:
+                _move(self.average, self.model, self.config.average if at.epoch or at.step else 0.0)
             at.step += 1
             self.reporter.step(at.step, len(graphs))
             if self.should_stop() or time.monotonic() - self._saved >= self.config.checkpoint_seconds:
@@ -156,21 +168,57 @@ class Trainer:
         scores = {f"valid_{name}": score for name, score in valid.items()}
         return {"epoch": self.at.epoch, "loss": loss, "lr": rate, **scores}
 
-    def _step(self, batch: GraphBatch) -> Float[Tensor, ""]:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(self.at.epoch * self.steps_per_epoch + self.at.step)
+    def _update(self, batch: GraphBatch) -> Float[Tensor, ""]:
+        """One step; the loss."""
         assert batch.targets is not None
         with autocast(self.device, self.config.precision):
             output = self.model(batch)
-        loss = self.task.loss(output.float(), batch.targets)
+        loss = self.task.loss(output[: len(batch.targets)].float(), batch.targets)
         self.optimizer.zero_grad()
         loss.backward()
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
-        if self.average is not None:
-            self.average.update_parameters(self.model)
         return loss.detach()
+
+    def _take_eagerly(self, graphs: Int[Tensor, "some"]) -> Float[Tensor, ""]:
+        return self._update(self.dataset.batch(graphs))
+
+    def _take_recorded(self, graphs: Int[Tensor, "some"]) -> Float[Tensor, ""]:
+        try:
+            return self._steps(graphs)
+        except RuntimeError as error:
+            self._give_up_recording(error)
+            return self._take_eagerly(graphs)
+
+    @cached_property
+    def _steps(self) -> RecordedSteps:
+        def state() -> list[Tensor]:
+            return [*self.model.state_dict().values(), *memory(self.optimizer)]
+
+        return RecordedSteps(self._update, self.dataset, self.config.batch_size, state)
+
+    @property
+    def _judged(self) -> nn.Module:
+        return self.model if self.average is None else self.average
+
+    def _judge_eagerly(self) -> Float[Tensor, "valid outputs"]:
+        return outputs(self._judged, self.dataset, self.split.valid, self.config.batch_size)
+
+    def _judge_recorded(self) -> Float[Tensor, "valid outputs"]:
+        try:
+            return self._outputs()
+        except RuntimeError as error:
+            self._give_up_recording(error)
+            return self._judge_eagerly()
+
+    @cached_property
+    def _outputs(self) -> RecordedOutputs:
+        return RecordedOutputs(self._judged, self.dataset, self.split.valid, self.config.batch_size)
+
+    def _give_up_recording(self, error: Exception) -> None:
+        logger.warning("the step is not recorded, and runs slower: %s", " ".join(str(error).split()))
+        self._take, self._judge = self._take_eagerly, self._judge_eagerly
 
     def _rate(self, step: int) -> float:
         return learning_rate(step, self.config.epochs * self.steps_per_epoch, self.config)
@@ -228,14 +276,28 @@ def outputs_and_targets(
     return outputs(model, dataset, indices, batch_size), dataset.targets[indices.to(dataset.device)]
 
 
+@contextmanager
+def products(device: torch.device, precision: str) -> Iterator[None]:
+    """fp32 matrices are multiplied exactly on a CPU and in 'fp32', otherwise in tf32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if device.type == "cpu" or precision == "fp32" else "high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """bf16 where asked for; weights stay fp32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
-def _average(model: nn.Module, share: float) -> AveragedModel:
-    """A running average of weights and statistics."""
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(share), use_buffers=True)
+@torch.no_grad()
+def _move(average: nn.Module, model: nn.Module, share: float) -> None:
+    """Leave ``share`` of the average; the rest comes from ``model``. Statistics are averaged like weights."""
+    pairs = zip(average.state_dict().values(), model.state_dict().values(), strict=True)
+    old, new = zip(*(pair for pair in pairs if pair[0].is_floating_point()), strict=True)
+    get_ema_multi_avg_fn(share)(old, new, 0)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from mnagt.settings import from_dict, read_toml
 from mnagt.tasks import SingleLabel, Unasked
 from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import device_name, pick_device, room_on
-from mnagt.training.fit import Trainer, outputs_and_targets
+from mnagt.training.fit import Trainer, outputs_and_targets, products
 from mnagt.training.logs import RunLogs
 from mnagt.training.model_folder import CONFIG, Trained, built
 from mnagt.training.progress import Reporter
@@ -109,7 +109,7 @@ def _run(
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
         model = built(config.model, config.settings, dataset.features, task.outputs)
-    dataset = with_encodings(dataset, model.encoder.encodings)
+    dataset = with_encodings(dataset, model.encodings)
     with (
         room_on(device, config),
         _stop_requests() as should_stop,
@@ -130,7 +130,8 @@ def _run(
             should_stop=should_stop,
         )
         at = trainer.run()
-        test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train.batch_size))
+        with products(device, config.train.precision):
+            test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train.batch_size))
     valid = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
     seconds, place = round(at.seconds, 3), device_name(device)
     result = Result(task.metric, at.best_epoch, valid, test, model.parameter_count, seconds, place)

@@ -1,0 +1,289 @@
+"""Whole training epochs of the default model at four layers: ours against the models that people write today.
+
+Batches are built, then forward, loss, backward, clipping and AdamW: all of it counts. Ours trains by its ``Trainer``;
+the peers (``peers.py`` says what they are) by a loop that does the same over PyTorch Geometric's ``DataLoader``, with
+the same optimiser, learning rates and batches of graphs. The graphs are real: all of NCI1 but for the few that fill no
+batch, and as many batches of COLLAB as ``--batches`` says, drawn once and shuffled anew every epoch. The variants take
+turns, an epoch each; a figure is the median.
+
+'padded' is the same model with the same weights at the start. Before anything is timed, both train for a few steps on
+small batches, in double precision on a CPU, and the losses are compared: they are the same training. (In single
+precision rounding pulls them apart within steps, as it does our own runs with graphs in another order.)
+
+On a GPU the peak memory of each is counted from before it is built to the end of its first epoch, less what the others
+hold: 'MiB' is what tensors took, 'reserved' what PyTorch took from the device for it.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import common
+import torch
+from peers import DEPTH, PEERS, Padded, pyg_list
+from torch import nn
+from torch.utils.data import Sampler
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+from mnagt.attention.attend import active_backend
+from mnagt.data import load_dataset
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split
+from mnagt.models import build_model
+from mnagt.tasks import Task
+from mnagt.training.config import TrainConfig
+from mnagt.training.devices import device_name, pick_device
+from mnagt.training.fit import Trainer, autocast
+from mnagt.training.optim import adamw, learning_rate
+
+BATCH_SIZES = {"NCI1": 256, "COLLAB": 64}
+BATCHES = {"cpu": {"COLLAB": 8}, "cuda": {}}
+"""Batches in an epoch where it is not the whole data set."""
+SPEED_UP = {
+    "cpu": {"NCI1": {"padded": 2.0}, "COLLAB": {"padded": 4.0}},
+    "cuda": {"NCI1": {"padded": 20.0, "gps": 10.0}, "COLLAB": {"padded": 20.0, "gps": 10.0}},
+}
+"""The peer's time over ours, at least."""
+MEMORY = 0.2
+"""Our peak over the twin's on a GPU, at most."""
+LOSS_APART = 1e-6
+"""The twin's loss from ours in double precision, relative to it, at most."""
+SEED, THREADS = 0, 2
+
+
+class Ours:
+    """Epochs of our ``Trainer``, without its validation."""
+
+    def __init__(
+        self, model: nn.Module, dataset: PackedDataset, split: Split, config: TrainConfig, device: str
+    ) -> None:
+        self.trainer = Trainer(model, dataset, split, dataset.task, config, device=device)
+
+    def epoch(self) -> float:
+        loss, at = self.trainer._pass(), self.trainer.at
+        at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0
+        return loss
+
+
+class Shuffled(Sampler[list[int]]):
+    """The batches of each epoch as the ``Trainer`` draws them."""
+
+    def __init__(self, graphs: int, batch_size: int) -> None:
+        self.graphs, self.batch_size, self.at = graphs, batch_size, 0
+
+    def __len__(self) -> int:
+        return -(-self.graphs // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(SEED * 1_000_003 + self.at)
+        self.at += 1
+        yield from (part.tolist() for part in torch.randperm(self.graphs, generator=generator).split(self.batch_size))
+
+
+class Peer:
+    """Epochs of a model on PyTorch Geometric's batches."""
+
+    def __init__(
+        self, model: nn.Module, graphs: list[Data], task: Task, config: TrainConfig, device: str, workers: int
+    ) -> None:
+        self.device, self.task, self.config = torch.device(device), task, config
+        self.model, self.graphs, self.step = model.to(self.device), len(graphs), 0
+        self.loader = DataLoader(
+            graphs,  # type: ignore[arg-type]
+            batch_sampler=Shuffled(len(graphs), config.batch_size),
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=self.device.type == "cuda",
+        )
+        self.optimizer = adamw(model, config)
+
+    def epoch(self) -> float:
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.model.train()
+        batch: Any
+        for batch in self.loader:
+            batch = batch.to(self.device, non_blocking=True)
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate(self.step, self.config.epochs * len(self.loader), self.config)
+            with autocast(self.device, self.config.precision):
+                output = self.model(batch)
+            loss = self.task.loss(output.float(), batch.y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+            self.optimizer.step()
+            total += loss.detach() * batch.num_graphs
+            self.step += 1
+        return total.item() / self.graphs
+
+
+def measured_split(dataset: PackedDataset, batch_size: int, batches: int | None) -> Split:
+    """Whole batches to train on; two of the graphs left over validate and test, which nobody times."""
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(SEED))
+    train = min(batches or len(order), (len(order) - 2) // batch_size) * batch_size
+    return Split(order[:train], order[train : train + 1], order[train + 1 : train + 2])
+
+
+class Contest:
+    """Ours and its peers on the same graphs, from weights drawn with the same seed."""
+
+    def __init__(
+        self,
+        dataset: PackedDataset,
+        split: Split,
+        config: TrainConfig,
+        device: str,
+        *,
+        workers: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.dataset, self.split, self.config, self.device, self.workers = dataset, split, config, device, workers
+        torch.manual_seed(SEED)
+        self.model = build_model("mnagt", {"depth": DEPTH}, dataset.features, dataset.task.outputs).to(dtype)
+        self.graphs = pyg_list(dataset, split.train)
+
+    def variant(self, name: str) -> Ours | Peer:
+        if name == "mnagt":
+            return Ours(copy.deepcopy(self.model), self.dataset, self.split, self.config, self.device)
+        graphs, task = self.graphs, self.dataset.task
+        if name == "padded":
+            model = Padded(copy.deepcopy(self.model))
+        else:
+            torch.manual_seed(SEED)
+            model = PEERS[name](sum(self.dataset.features.nodes.labels), task.outputs)
+        if name == "sat":
+            graphs = pyg_list(self.dataset, self.split.train, with_pairs=True)
+        return Peer(model, graphs, task, self.config, self.device, self.workers)
+
+
+def loss_apart(dataset: PackedDataset, device: str, precision: Literal["fp32", "bf16"]) -> float:
+    """How far the losses of ours and of its twin get apart in a few steps, relative to them."""
+    config = TrainConfig(epochs=2, batch_size=16, precision=precision, seed=SEED)
+    split = measured_split(dataset, config.batch_size, 4)
+    contest = Contest(dataset, split, config, device, dtype=torch.float64 if device == "cpu" else torch.float32)
+    ours, twin = contest.variant("mnagt"), contest.variant("padded")
+    losses = [(ours.epoch(), twin.epoch()) for _ in range(config.epochs)]
+    return max(abs(a - b) / abs(a) for a, b in losses)
+
+
+class Memory:
+    """What a variant takes of a GPU, MiB; nothing is known on a CPU."""
+
+    def __init__(self, device: str) -> None:
+        self.is_known = device != "cpu"
+        if self.is_known:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            self.before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+    def taken(self) -> dict[str, float]:
+        if not self.is_known:
+            return {}
+        allocated, reserved = self.before
+        return {
+            "MiB": (torch.cuda.max_memory_allocated() - allocated) / 2**20,
+            "reserved MiB": (torch.cuda.max_memory_reserved() - reserved) / 2**20,
+        }
+
+
+def timed(variant: Ours | Peer, device: str) -> Callable[[], float]:
+    """An epoch, with all that was asked of the device done; its loss."""
+
+    def run() -> float:
+        loss = variant.epoch()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return loss
+
+    return run
+
+
+def measure(name: str, options: Any, kind: str) -> dict[str, Any]:
+    dataset, batch_size, device = load_dataset(common.data_file(f"{name}.zip")), BATCH_SIZES[name], options.device
+    apart = loss_apart(dataset, device, options.precision)
+    split = measured_split(dataset, batch_size, options.batches or BATCHES[kind].get(name))
+    warm_up = 0 if kind == "cpu" else 2
+    config = TrainConfig(
+        epochs=1 + warm_up + options.rounds,
+        batch_size=batch_size,
+        precision=options.precision,
+        seed=SEED,
+        checkpoint_seconds=1e9,
+    )
+    contest = Contest(dataset, split, config, device, workers=options.workers)
+    memory: dict[str, dict[str, float]] = {}
+    epochs: dict[str, Callable[[], float]] = {}
+    for row in ["mnagt", *options.peers]:
+        before = Memory(device)
+        epochs[row] = timed(contest.variant(row), device)
+        epochs[row]()
+        memory[row] = before.taken()
+    seconds = common.medians(epochs, options.rounds, warm_up)
+    steps = len(split.train) // batch_size
+    rows = {
+        row: {"ms": 1000 * took / steps, "speed_up": took / seconds["mnagt"], **memory[row]}
+        for row, took in seconds.items()
+    }
+    return {"batch_size": batch_size, "steps": steps, "loss_apart": apart, "variants": rows}
+
+
+def shown(name: str, figures: dict[str, Any]) -> str:
+    """The table of a data set."""
+    rows = figures["variants"]
+    columns = list(rows["mnagt"])
+    titles = {"ms": "ms a step", "speed_up": "to ours"}
+    lines = [
+        f"{name}, {figures['steps']} batches of {figures['batch_size']}",
+        f"{'':12}" + "".join(f"{titles.get(column, column):>14}" for column in columns),
+        *(f"{row:12}" + "".join(f"{of[column]:14.2f}" for column in columns) for row, of in rows.items()),
+        f"losses of mnagt and padded apart by {figures['loss_apart']:.1e}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def missed(name: str, figures: dict[str, Any], kind: str) -> list[str]:
+    """The targets that these figures do not reach, in words."""
+    rows, out = figures["variants"], []
+    for peer, target in SPEED_UP[kind][name].items():
+        if peer in rows and rows[peer]["speed_up"] < target:
+            out.append(f"{name} {rows[peer]['speed_up']:.2f}x {peer}, not {target:.0f}x")
+    if "padded" in rows and "MiB" in rows["padded"]:
+        share = rows["mnagt"]["MiB"] / rows["padded"]["MiB"]
+        if share > MEMORY:
+            out.append(f"{name} takes {share:.2f} of the memory of padded, not {MEMORY}")
+    if kind == "cpu" and figures["loss_apart"] > LOSS_APART:
+        out.append(f"{name} loss {figures['loss_apart']:.1e} from that of padded, not {LOSS_APART:.0e}")
+    return out
+
+
+def main() -> None:
+    everyone = ["padded", *PEERS]
+    parser = common.parser(__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="bf16 by autocast for the peers")
+    parser.add_argument("--data", nargs="+", default=list(BATCH_SIZES), choices=list(BATCH_SIZES), help="data sets")
+    parser.add_argument("--peers", nargs="+", default=everyone, choices=everyone, help="whom to run beside ours")
+    parser.add_argument("--batches", type=int, help="batches an epoch, at most (else all; of COLLAB on a CPU 8)")
+    parser.add_argument("--rounds", type=int, default=3, help="epochs timed of each")
+    parser.add_argument("--workers", type=int, default=0, help="processes of each DataLoader")
+    options = parser.parse_args()
+    device = pick_device(options.device)
+    options.device = str(device)
+    torch.set_num_threads(THREADS if device.type == "cpu" else torch.get_num_threads())
+
+    print(f"{device_name(device)}; attention: {active_backend(device)}\n")
+    figures: dict[str, dict[str, Any]] = {}
+    for name in options.data:
+        figures[name] = measure(name, options, device.type)
+        print(shown(name, figures[name]), flush=True)
+    settings = {"seed": SEED, "depth": DEPTH, "device": device_name(device), "attention": active_backend(device)}
+    counts = {"precision": options.precision, "rounds": options.rounds, "workers": options.workers}
+    common.write(options.out, {**settings, **counts, "epochs": figures})
+    misses = [missed(name, of, device.type) for name, of in figures.items()]
+    common.exit_if_missed([line for lines in misses for line in lines])
+
+
+if __name__ == "__main__":
+    main()

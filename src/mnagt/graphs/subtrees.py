@@ -1,0 +1,54 @@
+r"""Names for what is seen around a node, by the rounds of Weisfeiler and Leman.
+
+.. math:: c_0(v) = h(\text{labels of } v), \qquad
+          c_{r+1}(v) = h\Bigl(c_r(v), \sum_{e: u \to v} h\bigl(c_r(u), \text{labels of } e\bigr)\Bigr)
+
+Two nodes get the same name if and, but for a hash that collides once in billions, only if the trees of walks into them
+look the same. A sum does not ask for an order, so names do not depend on how nodes are numbered.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+
+
+def subtrees(graph: GraphBatch, rounds: int) -> Int[Tensor, "nodes rounds"]:
+    """The name of each node after 1, ..., ``rounds`` rounds: numbers from 0 to 2^31 - 1."""
+    if rounds < 1:
+        raise InputError(f"the number of rounds counts from 1, got {rounds}")
+    source, ptr = graph.source.long(), graph.in_ptr.long()
+    name = _of_labels(graph.node_labels, graph.num_nodes, graph.device)
+    edge = _of_labels(graph.edge_labels, graph.num_edges, graph.device)
+    names = []
+    for _ in range(rounds):
+        seen = _mixed(name[source] + edge)
+        total = torch.cat([seen.new_zeros(1), seen.cumsum(0)])  # overflow wraps around, here and below
+        name = _mixed(name * _ODD + total[ptr[1:]] - total[ptr[:-1]])
+        names.append(_shifted(name, 33).int())
+    return torch.stack(names, dim=1)
+
+
+_ODD = 0x9E3779B97F4A7C15 - 2**64
+
+
+def _of_labels(labels: Int[Tensor, "rows _"] | None, rows: int, device: torch.device) -> Int[Tensor, "rows"]:
+    """One number for all labels of a row; the same for all rows that have none."""
+    if labels is None:
+        return torch.full((rows,), _ODD, device=device)
+    column = torch.arange(1, labels.shape[1] + 1, device=device) * _ODD
+    return _mixed(labels.long() + column).sum(dim=1)
+
+
+def _mixed(x: Int[Tensor, "rows *columns"]) -> Int[Tensor, "rows *columns"]:
+    """Every bit of the outcome depends on every bit of x (the finaliser of splitmix64)."""
+    x = (x ^ _shifted(x, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ _shifted(x, 27)) * (0x94D049BB133111EB - 2**64)
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Int[Tensor, "rows *columns"], bits: int) -> Int[Tensor, "rows *columns"]:
+    """x, its 64 bits shifted to the right and zeros brought in."""
+    return (x >> bits) & (2 ** (64 - bits) - 1)

@@ -1,0 +1,101 @@
+"""Training steps and evaluations on a GPU, recorded once as CUDA graphs and replayed.
+
+A step of a small model is a thousand short launches, and issuing them takes far longer than running them. Replayed,
+they cost one. What is recorded is what runs eagerly: the same model, loss and optimiser, on batches of a fixed shape.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mnagt.data.fixed import NO_GRAPH, FixedBatches, Shape
+from mnagt.data.packed import PackedDataset
+from mnagt.graphs.batch import GraphBatch
+
+HEADROOM = 3.5
+"""A shape is made for batches that are larger than average by so many standard deviations."""
+
+
+@dataclass(eq=False)
+class RecordedSteps:
+    """``update``, which trains on a batch and returns the loss, replayed on batches of ``dataset``.
+
+    ``state`` are the tensors that ``update`` changes: recording begins with a trial run, which must leave no trace.
+    """
+
+    update: Callable[[GraphBatch], Float[Tensor, ""]]
+    dataset: PackedDataset
+    batch_size: int
+    state: Callable[[], Iterable[Tensor]]
+    _recorded: dict[Shape, torch.cuda.CUDAGraph] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        device = self.dataset.device
+        self._batches = FixedBatches(self.dataset)
+        self._graphs = torch.full((self.batch_size,), NO_GRAPH, device=device)
+        self._loss = torch.zeros((), device=device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, graphs: Int[Tensor, "some"]) -> Float[Tensor, ""]:
+        """The loss of a step on these graphs; the next call overwrites it."""
+        self._graphs.copy_(F.pad(graphs, (0, self.batch_size - len(graphs)), value=NO_GRAPH), non_blocking=True)
+        needed = self._batches.shape_of(graphs)
+        shape = min((shape for shape in self._recorded if shape.holds(needed)), default=None)
+        if shape is None:
+            shape = self._roomy(needed)
+            self._recorded[shape] = self._record(shape)
+        self._recorded[shape].replay()
+        return self._loss
+
+    def _roomy(self, needed: Shape) -> Shape:
+        """Room for ``needed``, and for most batches to come."""
+        size, root = self.batch_size, self.batch_size**0.5
+        counts = (ptr.diff().double() for ptr in (self.dataset.node_ptr, self.dataset.edge_ptr))
+        nodes, edges = (int(size * c.mean() + HEADROOM * root * c.std(correction=0)) for c in counts)
+        return Shape(size, max(needed.nodes, nodes), max(needed.edges, edges)).raised()
+
+    def _record(self, shape: Shape) -> torch.cuda.CUDAGraph:
+        before = [tensor.clone() for tensor in self.state()]
+        chance = torch.cuda.get_rng_state(self.dataset.device)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # compiles kernels and makes what is made at first use
+            self.update(self._batches.batch(self._graphs, shape))
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.set_rng_state(chance, self.dataset.device)
+        for tensor, old in zip(self.state(), before, strict=True):
+            tensor.detach().copy_(old)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._loss.copy_(self.update(self._batches.batch(self._graphs, shape)))
+        return graph
+
+
+class RecordedOutputs:
+    """What ``model`` says of the graphs ``indices``, in that order; always the same graphs, so nothing is filled up."""
+
+    def __init__(self, model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int) -> None:
+        graphs, asked = indices.unique(return_inverse=True)
+        parts = list(dataset.batches(graphs, batch_size))
+        self._order = torch.cat([some for some, _ in parts]).argsort()[asked].to(dataset.device)
+        self._batches = [batch for _, batch in parts]  # what is recorded reads them where they lie
+        self._graph, was_training = torch.cuda.CUDAGraph(), model.training
+        model.eval()
+        with torch.no_grad():
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for batch in self._batches:
+                    model(batch)
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(self._graph):
+                self._out = torch.cat([model(batch) for batch in self._batches])
+        model.train(was_training)
+
+    def __call__(self) -> Float[Tensor, "some outputs"]:
+        self._graph.replay()
+        return self._out[self._order].float()

@@ -1,0 +1,54 @@
+"""Names tell apart what Weisfeiler and Leman tell apart, and nothing else."""
+
+from dataclasses import replace
+
+import networkx
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import batches, order_within, random_batch, renamed
+
+from mnagt.graphs.convert import from_networkx
+from mnagt.graphs.subtrees import subtrees
+
+
+@given(batches(is_directed=None, node_labels=None, edge_labels=None), st.integers(0, 99))
+def test_renaming_nodes_renames_their_names(batch, seed):
+    order = order_within(batch, seed)
+    assert torch.equal(subtrees(renamed(batch, order), 4), subtrees(batch, 4)[order])
+
+
+@given(batches(is_directed=None, node_labels=None, edge_labels=None))
+def test_two_nodes_share_a_name_exactly_when_their_surroundings_look_alike(batch):
+    """Against the slow way: names are the nested tuples themselves."""
+
+    def labels(columns, i):
+        return () if columns is None else tuple(columns[i].tolist())
+
+    seen = [labels(batch.node_labels, v) for v in range(batch.num_nodes)]
+    for names in subtrees(batch, 3).unbind(dim=1):
+        into = [[] for _ in seen]
+        for e, (u, v) in enumerate(batch.edge_index.T.tolist()):
+            into[v].append((seen[u], labels(batch.edge_labels, e)))
+        seen = [(own, tuple(sorted(around))) for own, around in zip(seen, into, strict=True)]
+        is_same = [[one == other for one in seen] for other in seen]
+        assert (names[:, None] == names).tolist() == is_same
+
+
+def test_without_labels_the_first_round_names_degrees():
+    star = from_networkx(networkx.star_graph(5))
+    (names,) = subtrees(star, 1).T.tolist()
+    assert len(set(names[1:])) == 1
+    assert names[0] != names[1]
+
+
+def test_labels_in_other_columns_are_other_labels():
+    batch = random_batch([2], 0.0, seed=0)
+    names = subtrees(replace(batch, node_labels=torch.tensor([[0, 1], [1, 0]])), 1)
+    assert names[0] != names[1]
+
+
+def test_names_are_whole_numbers_that_a_table_can_be_cut_from():
+    names = subtrees(random_batch([31, 7], 0.2, seed=0, node_labels=True), 5)
+    assert names.dtype == torch.int32
+    assert int(names.min()) >= 0
