@@ -518,7 +518,7 @@ def test_the_checkpoint_of_another_model_is_refused(copied, tmp_path, done, refu
     for name in ("last.safetensors", "model.safetensors"):
         shutil.copy(tmp_path / "gin" / name, copied / name)
     for words in (["train", "--resume", copied], ["evaluate", copied, "--device", "cpu"]):
-        assert ".safetensors: of another model, or another version of it: it " in refused(*words)
+        assert ".safetensors: of another model, or another version of it: " in refused(*words)
 
 
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint_and_the_run_goes_on_from_it(

@@ -80,7 +80,9 @@ def test_a_forbidden_pair_is_not_attended(backend):
     torch.testing.assert_close(attend(q, k, v, graph, bias=only_self, backend=backend), v)
 
 
-@pytest.mark.parametrize("backend", sorted(BACKENDS.keys() - {"triton"}))  # which is interpreted here, and tested elsewhere
+@pytest.mark.parametrize(
+    "backend", sorted(BACKENDS.keys() - {"triton"})
+)  # which is interpreted here, and tested elsewhere
 def test_dropout_changes_answers_and_keeps_their_mean(backend):
     graph = random_batch([11], 0.5, seed=0)
     q, k, v = (t.detach() for t in heads(graph, backend))

@@ -129,10 +129,12 @@ def circumstances() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the code that runs, where it runs from a checkout."""
+    """The commit of the code that runs: what ``MNAGT_COMMIT`` says, for copies that are no checkout, or git."""
+    if told := os.environ.get("MNAGT_COMMIT"):
+        return told
     here = Path(__file__).parent
     try:
-        told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("MNAGT_COMMIT")
-    return told.stdout.strip()
+        return None
+    return asked.stdout.strip()

@@ -5,12 +5,13 @@ inputs: no score is ever kept. The twin is :func:`mnagt.attention.attend.referen
 
 The batch is cut into tiles of at most ``TILE`` rows, none across two graphs, and a program takes one tile and one head.
 A graph of one tile stays on chip: its rows are read once each way. In a larger graph a tile walks over the others, and
-the forward pass leaves the logarithm of each row's sum of exponentials for the backward. Small graphs need little of a
-processor, so they have a launch of their own, beside that of the others; there, the largest graphs come first.
+the forward pass leaves the logarithm of each row's sum of exponentials for the backward. Small graphs need few
+registers, so that many fit on a processor: they have a launch of their own, beside that of the others. In the latter
+the largest graphs come first.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants.)
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
+# (Triton's types know neither its launch options, nor numbers given for constants, nor its loops.)
 
 from collections.abc import Callable
 from functools import cache
@@ -35,7 +36,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 class Launch(NamedTuple):
-    """How large graphs run: tiles of ``rows``, which walk over their graph in steps of ``block``, a part of them."""
+    """How larger graphs run: tiles of ``rows``, which walk over their graph in steps of ``block``, a divisor."""
 
     rows: int
     block: int
@@ -43,22 +44,22 @@ class Launch(NamedTuple):
     stages: int
 
 
-# By bytes of an element and elements of a row, to the next power of two: warps for small graphs, and how large ones run.
-# Found by timing on an H200.
+# By bytes of an element and elements of a row (the next power of two): warps for small graphs, and how large ones run.
+# Two bytes and up to 128 elements: the best in timings on an H200. The others: what the compiler keeps in registers.
 FORWARD = {
-    (2, 64): (2, Launch(64, 64, 4, 3)),
-    (2, 128): (4, Launch(64, 32, 4, 2)),
+    (2, 64): (2, Launch(64, 64, 4, 2)),
+    (2, 128): (4, Launch(64, 64, 4, 2)),
     (2, 256): (4, Launch(32, 32, 4, 1)),
     (4, 64): (4, Launch(32, 32, 4, 1)),
-    (4, 128): (4, Launch(32, 32, 8, 1)),
+    (4, 128): (8, Launch(32, 32, 8, 1)),
     (4, 256): (8, Launch(32, 32, 8, 1)),
 }
 BACKWARD = {
     (2, 64): (4, Launch(64, 32, 4, 3)),
-    (2, 128): (4, Launch(64, 32, 4, 2)),
+    (2, 128): (4, Launch(64, 32, 4, 1)),
     (2, 256): (4, Launch(32, 32, 4, 1)),
     (4, 64): (4, Launch(32, 32, 4, 1)),
-    (4, 128): (4, Launch(32, 32, 8, 1)),
+    (4, 128): (8, Launch(32, 32, 8, 1)),
     (4, 256): (8, Launch(32, 32, 8, 1)),
 }
 
@@ -88,10 +89,9 @@ def ragged_attention(
     _check(query, key, value, ptr, largest, bias, pair_ptr, dropout, seed, precision)
     if tiles is None:
         tiles = tile_list(ptr, len(query))
-    if query.dim() == 3:
-        query, key, value = (t.unsqueeze(1) for t in (query, key, value))
-        return _Attention.apply(query, key, value, bias, pair_ptr, seed, tiles, largest, dropout, precision).squeeze(1)
-    return _Attention.apply(query, key, value, bias, pair_ptr, seed, tiles, largest, dropout, precision)
+    q, k, v = (t if t.dim() == 4 else t.unsqueeze(2) for t in (query, key, value))
+    out = _Attention.apply(q, k, v, bias, pair_ptr, seed, tiles, largest, dropout, precision)
+    return out if query.dim() == 4 else out.squeeze(2)
 
 
 def tile_list(ptr: Int[Tensor, "graphs_and_end"], nodes: int) -> Int[Tensor, "slots 4"]:
@@ -108,7 +108,7 @@ def tile_list(ptr: Int[Tensor, "graphs_and_end"], nodes: int) -> Int[Tensor, "sl
 
 
 def _front(nodes: int) -> int:
-    """Slots enough for the graphs above ``SMALL``: a graph of n has at most 2 n / 65 tiles, rows at the end one more."""
+    """Slots enough for the graphs above ``SMALL``, of at most 2 n / 65 tiles, and rows after the last, of one more."""
     return 2 * nodes // (TILE + 1) + 1
 
 
@@ -134,6 +134,8 @@ def _check(
         raise InputError(f"no kernel for {query.dtype}; cast to float32, bfloat16 or float16, or take another backend")
     if query.shape[-1] > WIDEST:
         raise InputError(f"head_dim {query.shape[-1]} is above {WIDEST}, the widest; take more heads")
+    if ptr.device != query.device:
+        raise InputError(f"ptr is on {ptr.device} and the queries on {query.device}; move one to the other")
     if len(query) >= 2**31:
         raise InputError(f"{len(query)} nodes in a batch; at most 2**31 - 1")
     if ptr.dtype not in (torch.int32, torch.int64) or len(ptr) < 1:
@@ -168,12 +170,12 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value, bias, pair_ptr, seed, tiles, lse, out = ctx.saved_tensors
         into = [torch.empty_like(t) for t in (query, key, value)]
         into_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         pairs = _bias_view(bias, pair_ptr), _bias_view(into_bias, pair_ptr)
-        tensors = [query, key, value, out, _rows_whole(grad), *into]
+        tensors = [query, key, value, out, _rows_whole(grads[0]), *into]
         _launch(_backward, BACKWARD, tensors, [lse, *pairs, seed], tiles, ctx.largest, ctx.settings)
         return *into, into_bias, *[None] * 6
 
@@ -200,8 +202,9 @@ def _launch(
     if tensors[0].numel() == 0:
         return
     width = max(16, triton.next_power_of_2(dim))
-    align = next(a for a in (8, 4, 2, 1) if all(t.stride(1) % a == 0 for t in tensors))
-    views = [(t, tl.constexpr(t.stride(0)), t.stride(1) // align, tl.constexpr(t.stride(2))) for t in tensors]
+    steps = [[s if n > 1 else 0 for s, n in zip(t.stride()[1:3], (outer, heads), strict=True)] for t in tensors]
+    align = next(a for a in (8, 4, 2, 1) if all(s % a == 0 for pair in steps for s in pair))
+    views = [(t, tl.constexpr(t.stride(0)), a // align, b // align) for t, (a, b) in zip(tensors, steps, strict=True)]
     settings = {"SHAPE": (dim, width, align, outer * heads, heads), **settings}
     warps, large = table[tensors[0].element_size(), max(64, width)]
 
@@ -281,7 +284,7 @@ def _rows(x, row, head, left, SHAPE: tl.constexpr, ROWS: tl.constexpr):
     WIDTH: tl.constexpr = SHAPE[1]
     r = tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, WIDTH)[None, :]
-    corner = row.to(tl.int64) * x[1] + head // SHAPE[4] * x[2] * SHAPE[2] + head % SHAPE[4] * x[3]
+    corner = row.to(tl.int64) * x[1] + (head // SHAPE[4] * x[2] + head % SHAPE[4] * x[3]) * SHAPE[2]
     return x[0] + corner + (r * x[1] + d), (r < left) & (d < SHAPE[0])
 
 
@@ -325,7 +328,10 @@ def _mix(x):
 
 @triton.jit
 def _dropped(x, i, j, here, seed, DROPOUT: tl.constexpr):
-    """x without the pairs that chance drops, the others scaled up. Philox starts each head off, row and j are mixed in."""
+    """x without the pairs that chance drops, the others scaled up.
+
+    Philox draws two numbers for the head; the row and j are mixed in.
+    """
     _, start, _, head = here
     a, b, _, _ = tl.randint4x(tl.load(seed), head)
     bits = _mix(_mix((start + i).to(tl.uint32) + a) ^ (j.to(tl.uint32) * 0x9E3779B1 + b))
@@ -365,7 +371,7 @@ def _forward(
 
 @triton.jit
 def _around(x, n, BLOCK: tl.constexpr):
-    """x, or as far after the start as it is after the last block: tiles of a graph begin at different blocks."""
+    """x, or what is left of it after the last block. Tiles start their walk at their own rows, not all at the same."""
     span = tl.cdiv(n, BLOCK) * BLOCK
     return tl.where(x < span, x, x - span)
 
