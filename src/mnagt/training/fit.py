@@ -40,6 +40,9 @@ from mnagt.training.recorded import RecordedOutputs, RecordedSteps
 
 logger = logging.getLogger(__name__)
 
+RECORDED_BATCHES = 64
+"""A validation part of more batches is judged eagerly: its launches are no longer what it costs."""
+
 
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop, and did; what it had done is in its checkpoint, if it keeps one."""
@@ -100,7 +103,9 @@ class Trainer:
         self.best: dict[str, Tensor] = {}
         self._take, self._judge = self._take_eagerly, self._judge_eagerly
         if config.record == "auto" and fused.is_usable(self.device):
-            self._take, self._judge = self._take_recorded, self._judge_recorded
+            self._take = self._take_recorded
+            if len(split.valid) <= RECORDED_BATCHES * config.batch_size:
+                self._judge = self._judge_recorded
         self._saved = self._counted = time.monotonic()
 
     def run(self) -> Position:
@@ -219,6 +224,8 @@ class Trainer:
     def _give_up_recording(self, error: Exception) -> None:
         logger.warning("the step is not recorded, and runs slower: %s", " ".join(str(error).split()))
         self._take, self._judge = self._take_eagerly, self._judge_eagerly
+        self.__dict__.pop("_steps", None)
+        self.__dict__.pop("_outputs", None)
 
     def _rate(self, step: int) -> float:
         return learning_rate(step, self.config.epochs * self.steps_per_epoch, self.config)

@@ -4,7 +4,8 @@ A step of a small model is a thousand short launches, and issuing them takes far
 they cost one. What is recorded is what runs eagerly: the same model, loss and optimiser, on batches of a fixed shape.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -59,20 +60,24 @@ class RecordedSteps:
         return Shape(size, max(needed.nodes, nodes), max(needed.edges, edges)).raised()
 
     def _record(self, shape: Shape) -> torch.cuda.CUDAGraph:
-        before = [tensor.clone() for tensor in self.state()]
-        chance = torch.cuda.get_rng_state(self.dataset.device)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # compiles kernels and makes what is made at first use
+        with _apart(), self._undone():
             self.update(self._batches.batch(self._graphs, shape))
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.set_rng_state(chance, self.dataset.device)
-        for tensor, old in zip(self.state(), before, strict=True):
-            tensor.detach().copy_(old)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             self._loss.copy_(self.update(self._batches.batch(self._graphs, shape)))
         return graph
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """What the block does to the state, and to the generator, is taken back."""
+        before = [tensor.clone() for tensor in self.state()]
+        chance = torch.cuda.get_rng_state(self.dataset.device)
+        try:
+            yield
+        finally:
+            torch.cuda.set_rng_state(chance, self.dataset.device)
+            for tensor, old in zip(self.state(), before, strict=True):
+                tensor.detach().copy_(old)
 
 
 class RecordedOutputs:
@@ -86,12 +91,9 @@ class RecordedOutputs:
         self._graph, was_training = torch.cuda.CUDAGraph(), model.training
         model.eval()
         with torch.no_grad():
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
+            with _apart():
                 for batch in self._batches:
                     model(batch)
-            torch.cuda.current_stream().wait_stream(side)
             with torch.cuda.graph(self._graph):
                 self._out = torch.cat([model(batch) for batch in self._batches])
         model.train(was_training)
@@ -99,3 +101,13 @@ class RecordedOutputs:
     def __call__(self) -> Float[Tensor, "some outputs"]:
         self._graph.replay()
         return self._out[self._order].float()
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """A trial run before recording, on a stream of its own: it compiles kernels and makes what is made at first use."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.current_stream().wait_stream(side)
