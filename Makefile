@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint docs benchmarks clean
+.PHONY: quickstart test lint docs benchmarks benchmarks-gpu clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	$(BIN)/mnagt quickstart
@@ -23,8 +23,13 @@ docs: .venv/dev  ## build the documentation into site/
 benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1 and COLLAB, and an idle machine
 	$(BIN)/python benchmarks/batching.py --out results/batching-cpu.json
 	$(BIN)/python benchmarks/attention.py --out results/attention-cpu.json
+	$(BIN)/python benchmarks/epoch.py --out results/epoch-cpu.json
 	$(BIN)/python benchmarks/reading.py --out results/reading-cpu.json
 	$(BIN)/python benchmarks/imports.py --out results/imports-cpu.json
+
+benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COLLAB, ogbg_molhiv and pypi_ast
+	$(BIN)/python benchmarks/attention_gpu.py --sweep --out results/attention-gpu.json
+	$(BIN)/python benchmarks/epoch.py --device cuda --out results/epoch-gpu.json
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
