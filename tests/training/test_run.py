@@ -228,3 +228,9 @@ def test_killed_in_the_middle_and_resumed_it_ends_bit_for_bit_the_same(number, u
     assert (folder / "metrics.jsonl").read_text() == (undisturbed / "metrics.jsonl").read_text()
     one, other = (read_json(run / "result.json") for run in (undisturbed, folder))
     assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in other.items() if k != "seconds"}
+
+
+@pytest.mark.parametrize(("field", "kind"), [({"fold": 3}, "stratified"), ({"folder": "here"}, "files")])
+def test_a_setting_of_another_kind_of_split_is_refused(field, kind):
+    with pytest.raises(InputError, match=f"is for a split of kind '{kind}'"):
+        SplitConfig(**field)

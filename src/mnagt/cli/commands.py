@@ -186,8 +186,9 @@ def _models(args: argparse.Namespace) -> None:
     molecules = Features(Columns((37,)))
     rows = []
     for name, entry in MODELS.items():
-        rows.append([name, entry.family, f"{build_model(name, {}, molecules, 2).parameter_count:,}", entry.summary])
-    _print_table(["name", "family", "parameters", "what"], rows)
+        parameters = f"{build_model(name, {}, molecules, 2).parameter_count:,}"
+        rows.append([name, entry.family, entry.paper, parameters, entry.parts, entry.summary])
+    _print_table(["name", "family", "paper", "parameters", "kernels; bias; residual", "what"], rows)
     print("\nparameters at default size, on NCI1. Settings: mnagt train --model NAME --help")
 
 

@@ -21,14 +21,33 @@ class Entry:
     config: type
     build: Callable[[Any, Features, int], GraphModel]
     family: str
+    paper: str
     summary: str
+    parts: str = ""
+    """Of a transformer: kernels; bias; residual."""
 
 
 MODELS: dict[str, Entry] = {
-    "mnagt": Entry(MnagtConfig, mnagt, "transformer", "multi-neighbourhood attention, GNN-built kernels (the default)"),
-    "mnagt-paper": Entry(PaperConfig, mnagt_paper, "transformer", "MNA-GT as printed, equations 1 to 12"),
-    "transformer": Entry(TransformerConfig, transformer, "transformer", "attention over nodes, blind to edges"),
-    "gin": Entry(GinConfig, gin, "gnn", "graph isomorphism network, with edges where there are any"),
+    "mnagt": Entry(
+        MnagtConfig,
+        mnagt,
+        "transformer",
+        "here",
+        "multi-neighbourhood attention, GNN-built kernels, counted subtrees (the default)",
+        "GnnHop 0..c; -; GIN block",
+    ),
+    "mnagt-paper": Entry(
+        PaperConfig, mnagt_paper, "transformer", "MNA-GT", "MNA-GT as printed, equations 1 to 12", "Hop 0..c; -; ÂX"
+    ),
+    "transformer": Entry(
+        TransformerConfig,
+        transformer,
+        "transformer",
+        "Vaswani 2017",
+        "attention over nodes, blind to edges",
+        "Hop 0; -; X",
+    ),
+    "gin": Entry(GinConfig, gin, "gnn", "Xu 2019", "graph isomorphism network, with edges where there are any"),
 }
 
 

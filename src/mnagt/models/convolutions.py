@@ -5,9 +5,12 @@ Deterministic on CPU and GPU, and free of PyTorch Geometric's import; the tests 
 
 from collections.abc import Callable
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.errors import InputError
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns
@@ -39,6 +42,102 @@ class GCN(nn.Module):
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return propagate(self.project(x), graph)
+
+
+class GCNE(nn.Module):
+    r"""GCN that reads edges, as OGB has it (Hu et al., 2020). With :math:`h = XW` and :math:`d` degrees, oneself counted:
+
+    .. math:: h'_v = \sum_{e: u \to v} \frac{\mathrm{ReLU}(h_u + e)}{\sqrt{d_u d_v}} + \frac{\mathrm{ReLU}(h_v + s)}{d_v}
+
+    where :math:`s` is learned: what the edge from a node to itself would carry.
+    """
+
+    def __init__(self, dim: int, edges: Columns) -> None:
+        super().__init__()
+        self.edges, self.project = EdgeEncoder(edges, dim), Linear(dim, dim)
+        self.loop = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        h, root = self.project(x), graph.degree_root
+        message = (take(graph.edge_sources, h) + self.edges(graph)).relu()
+        message = message * root[graph.source][:, None].to(message.dtype)
+        own = (h + self.loop).relu() * root.square()[:, None].to(h.dtype)
+        return graph.edges_into.product(message, after=root) + own
+
+
+class SAGE(nn.Module):
+    r""":math:`W_1 x_v + W_2\, \mathrm{mean}_{u \to v}\, x_u` (Hamilton et al., 2017), for a norm to follow: no bias.
+
+    Where edges carry columns, :math:`\mathrm{ReLU}(x_u + e)` takes the place of :math:`x_u`.
+    """
+
+    def __init__(self, dim: int, edges: Columns | None = None) -> None:
+        super().__init__()
+        self.own, self.others = Linear(dim, dim, bias=False), Linear(dim, dim, bias=False)
+        self.edges = EdgeEncoder(edges, dim) if edges else None
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        share = graph.in_degree.clamp(min=1).double().reciprocal()
+        if self.edges is None:
+            around = graph.neighbours.product(x, after=share)
+        else:
+            message = (take(graph.edge_sources, x) + self.edges(graph)).relu()
+            around = graph.edges_into.product(message, after=share)
+        return self.own(x) + self.others(around)
+
+
+class GAT(nn.Module):
+    r"""Neighbours and oneself, weighed by a learned score (Veličković et al., 2018); for a norm to follow: no bias.
+
+    .. math:: h'_v = \sum_{u \to v} \alpha_{uv} h_u, \qquad h = XW, \qquad
+              \alpha_{uv} = \mathrm{softmax}_u\, \mathrm{LeakyReLU}(a \cdot h_u + b \cdot h_v + c \cdot e)
+
+    in each head, heads side by side. The edge's term is there where edges carry columns; from a node to itself it is
+    the mean over the edges into the node.
+    """
+
+    def __init__(self, dim: int, edges: Columns | None = None, *, heads: int = 4, slope: float = 0.2) -> None:
+        super().__init__()
+        if dim % heads:
+            raise InputError(f"heads must divide the width of nodes, got {heads} for {dim}")
+        self.heads, self.slope = heads, slope
+        self.project = Linear(dim, dim, bias=False)
+        self.from_score = nn.Parameter(torch.empty(heads, dim // heads))  # a
+        self.to_score = nn.Parameter(torch.empty(heads, dim // heads))  # b
+        for score in (self.from_score, self.to_score):
+            nn.init.xavier_uniform_(score)
+        self.edges = EdgeEncoder(edges, dim) if edges else None
+        self.edge_score = Linear(dim, heads, bias=False) if edges else None  # c
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        h = self.project(x)
+        on_edges, on_self = self.shares(h, graph)
+        message = self._weighed(take(graph.edge_sources, h), on_edges)
+        return graph.edges_into @ message + self._weighed(h, on_self)
+
+    def shares(
+        self, h: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "edges heads"], Float[Tensor, "nodes heads"]]:
+        """What each edge, and each node's edge to itself, is given of the node it leads to."""
+        by_head = h.unflatten(1, (self.heads, -1))
+        sent, heard = ((by_head * score).sum(dim=2) for score in (self.from_score, self.to_score))
+        ends = graph.edges_into.transposed
+        on_edges, on_self = take(graph.edge_sources, sent) + take(ends, heard), sent + heard
+        if self.edges is not None and self.edge_score is not None:
+            of_edge = self.edge_score(self.edges(graph)).to(sent.dtype)
+            share = graph.in_degree.clamp(min=1).double().reciprocal()
+            on_edges, on_self = on_edges + of_edge, on_self + graph.edges_into.product(of_edge, after=share)
+        on_edges, on_self = F.leaky_relu(on_edges, self.slope), F.leaky_relu(on_self, self.slope)
+        place = graph.destination[:, None].expand_as(on_edges)
+        top = on_self.detach().scatter_reduce(0, place, on_edges.detach(), "amax")
+        on_edges, on_self = (on_edges - top[graph.destination]).exp(), (on_self - top).exp()
+        total = graph.edges_into @ on_edges + on_self
+        return on_edges / take(ends, total), on_self / total
+
+    def _weighed(
+        self, rows: Float[Tensor, "rows dim"], share: Float[Tensor, "rows heads"]
+    ) -> Float[Tensor, "rows dim"]:
+        return (rows.unflatten(1, (self.heads, -1)) * share[:, :, None].to(rows.dtype)).flatten(1)
 
 
 class GIN(nn.Module):

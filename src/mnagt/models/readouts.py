@@ -40,6 +40,14 @@ class Max(Readout):
         return x.new_zeros(graph.num_graphs, x.shape[1]).scatter_reduce(0, place, x, "amax", include_self=False)
 
 
+def softmax_within(score: Float[Tensor, "nodes 1"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
+    """Shares that add up to one in each graph."""
+    place = graph.graph_of_node[:, None]
+    top = score.new_zeros(graph.num_graphs, 1).scatter_reduce(0, place, score.detach(), "amax", include_self=False)
+    share = (score - top[graph.graph_of_node]).exp()
+    return share / take(graph.graph_of, graph.nodes_of @ share)
+
+
 class Attention(Readout):
     r""":math:`\sum_v \alpha_v x_v` with :math:`\alpha` the softmax over the graph's nodes of a learned score."""
 
@@ -48,11 +56,7 @@ class Attention(Readout):
         self.score = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 1, bias=False))
 
     def weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
-        score = self.score(x).float()
-        place = graph.graph_of_node[:, None]
-        top = score.new_zeros(graph.num_graphs, 1).scatter_reduce(0, place, score.detach(), "amax", include_self=False)
-        share = (score - top[graph.graph_of_node]).exp()
-        return share / take(graph.graph_of, graph.nodes_of @ share)
+        return softmax_within(self.score(x).float(), graph)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
         return graph.nodes_of @ (self.weights(x, graph).to(x.dtype) * x)

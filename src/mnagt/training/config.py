@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mnagt.errors import InputError
 from mnagt.settings import at_least, below, literals
 
 
@@ -63,6 +64,9 @@ class SplitConfig:
         at_least(self, 0, "seed", "fold")
         at_least(self, 3, "folds")
         literals(self)
+        for name, kind in (("fold", "stratified"), ("folder", "files")):
+            if self.kind != kind and getattr(self, name):
+                raise InputError(f"split.{name} is for a split of kind {kind!r}, and this one is {self.kind!r}")
 
 
 @dataclass(frozen=True)

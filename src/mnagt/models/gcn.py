@@ -1,0 +1,54 @@
+"""GCN: neighbours averaged, layer after layer.
+
+Kipf, Welling: Semi-Supervised Classification with Graph Convolutional Networks, 2017. Differs from the original, which
+labels nodes, in a BatchNorm after each convolution and a readout, and in reading edge columns where there are any (as
+OGB's GCN does).
+"""
+
+from dataclasses import dataclass
+
+from mnagt.graphs.features import Features
+from mnagt.models.convolutions import GCN, GCNE, Block
+from mnagt.models.encoders import NodeEncoder
+from mnagt.models.graph_model import GraphModel, head
+from mnagt.models.readouts import READOUTS
+from mnagt.registry import lookup
+from mnagt.settings import at_least, below, one_of
+
+
+@dataclass(frozen=True)
+class GcnConfig:
+    dim: int = 64
+    """Width of node vectors."""
+    depth: int = 4
+    """Layers."""
+    reads_edges: bool = True
+    """Read edge columns where there are any."""
+    readout: str = "sum"
+    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    dropout: float = 0.0
+    """Share of a layer's output dropped in training."""
+    head_dropout: float = 0.0
+    """Share of the head's hidden units dropped in training."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "dim", "depth")
+        at_least(self, 0, "dropout", "head_dropout")
+        below(self, 1, "dropout", "head_dropout")
+        one_of(self, readout=READOUTS)
+
+
+def gcn(config: GcnConfig, features: Features, outputs: int) -> GraphModel:
+    """Averages over neighbours through linear maps, layer after layer."""
+    conv = GCNE if config.reads_edges and features.edges else GCN
+
+    def layer() -> Block:
+        return Block(conv(config.dim, features.edges), config.dim, config.dropout)
+
+    return GraphModel(
+        NodeEncoder(features.nodes, config.dim),
+        [layer() for _ in range(config.depth)],
+        lookup(READOUTS, config.readout, "readout")(config.dim),
+        head(config.dim, outputs, config.head_dropout),
+        features,
+    )

@@ -1,0 +1,100 @@
+"""SAGPool, hierarchical: graphs made smaller step by step, each time keeping the nodes a convolution scores highest.
+
+Lee, Lee, Kang: Self-Attention Graph Pooling, 2019. Differs from the original in a BatchNorm after each convolution, in
+a head of two maps for its three, in reading edge columns where there are any, and in ties: where nodes tie for the last
+place all of them stay, for otherwise the order in which nodes are named would decide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.errors import InputError
+from mnagt.graphs.adjacency import propagate
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Features
+from mnagt.graphs.subgraph import is_top, subgraph
+from mnagt.linear import Linear
+from mnagt.models.convolutions import GCN, GCNE, Block
+from mnagt.models.encoders import NodeEncoder
+from mnagt.models.graph_model import GraphModel, head
+from mnagt.models.readouts import Max, Mean, Readout
+from mnagt.settings import at_least, below
+
+
+class SelfAttentionPool(nn.Module):
+    r"""The ``ratio`` of nodes with the highest scores :math:`s = \tanh(\hat A X w)`, each times its score."""
+
+    def __init__(self, dim: int, ratio: float) -> None:
+        super().__init__()
+        self.ratio, self.score = ratio, Linear(dim, 1)
+
+    def scores(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
+        return torch.tanh(propagate(self.score(x), graph))
+
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+        score = self.scores(x, graph)
+        smaller, rows = subgraph(graph, is_top(score[:, 0], graph, self.ratio))
+        return (x * score).index_select(0, rows), smaller
+
+
+class Hierarchy(Readout):
+    """Convolve, pool, and read mean and maximum of what is left; the sum over all blocks."""
+
+    def __init__(self, dim: int, blocks: Sequence[nn.Module], pools: Sequence[nn.Module]) -> None:
+        super().__init__(2 * dim)
+        self.blocks, self.pools = nn.ModuleList(blocks), nn.ModuleList(pools)
+        self.mean, self.max = Mean(dim), Max(dim)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs twice_dim"]:
+        read, graphs = [], graph.num_graphs
+        for block, pool in zip(self.blocks, self.pools, strict=True):
+            x, graph = pool(block(x, graph), graph)
+            # pooling may have put what it left out in graphs of its own, at the end
+            read.append(torch.cat([self.mean(x, graph), self.max(x, graph)], dim=1)[:graphs])
+        return sum(read[1:], start=read[0])
+
+
+@dataclass(frozen=True)
+class SagPoolConfig:
+    dim: int = 64
+    """Width of node vectors."""
+    depth: int = 3
+    """Blocks of convolution and pooling."""
+    ratio: float = 0.5
+    """Share of each graph's nodes that a pooling keeps, rounded up."""
+    reads_edges: bool = True
+    """Read edge columns where there are any."""
+    dropout: float = 0.0
+    """Share of a layer's output dropped in training."""
+    head_dropout: float = 0.0
+    """Share of the head's hidden units dropped in training (0.5 in the paper)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "dim", "depth")
+        at_least(self, 0, "dropout", "head_dropout")
+        below(self, 1, "dropout", "head_dropout")
+        if not 0 < self.ratio <= 1:
+            raise InputError(f"ratio must be above 0 and at most 1, got {self.ratio}")
+
+
+def sagpool(config: SagPoolConfig, features: Features, outputs: int) -> GraphModel:
+    """Three times: convolve, keep the better half of the nodes, read."""
+    conv = GCNE if config.reads_edges and features.edges else GCN
+    readout = Hierarchy(
+        config.dim,
+        [Block(conv(config.dim, features.edges), config.dim, config.dropout) for _ in range(config.depth)],
+        [SelfAttentionPool(config.dim, config.ratio) for _ in range(config.depth)],
+    )
+    return GraphModel(
+        NodeEncoder(features.nodes, config.dim),
+        [],
+        readout,
+        head(config.dim, outputs, config.head_dropout, readout.dim),
+        features,
+    )

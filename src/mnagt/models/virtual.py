@@ -1,0 +1,108 @@
+"""GCN and GIN with a virtual node: a vector for each graph that all its nodes hear, and that hears them all.
+
+Gilmer, Schoenholz, Riley, Vinyals, Dahl: Neural Message Passing for Quantum Chemistry, 2017; in the form of Hu, Fey,
+Zitnik et al.: Open Graph Benchmark, 2020. Differs from OGB's code in a ReLU after the last layer too, in GIN's narrower
+networks, and in a head of two maps for its one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Features
+from mnagt.graphs.sparse import take
+from mnagt.linear import Linear
+from mnagt.models.convolutions import GCN, GCNE, GIN, GINE, Block
+from mnagt.models.encoders import NodeEncoder
+from mnagt.models.graph_model import GraphModel, head
+from mnagt.models.norms import BatchNorm
+from mnagt.models.readouts import READOUTS
+from mnagt.registry import lookup
+from mnagt.settings import at_least, below, one_of
+
+
+class Update(nn.Module):
+    """The virtual node's network: twice a linear map, BatchNorm over the graphs and ReLU."""
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first, self.second = Linear(dim, 2 * dim, bias=False), Linear(2 * dim, dim, bias=False)
+        self.norm_first, self.norm_second = BatchNorm(2 * dim, relu=True), BatchNorm(dim, relu=True)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, virtual: Float[Tensor, "graphs dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        hidden = self.norm_first(self.first(virtual), graph.real_graphs)
+        return self.dropout(self.norm_second(self.second(hidden), graph.real_graphs))
+
+
+class WithVirtualNode(nn.Module):
+    r"""Layers that a vector for each graph, :math:`z`, goes along with. It starts as the same learned one, at zero.
+
+    .. math:: y = x + z, \qquad x' = \mathrm{layer}(y), \qquad z' = \mathrm{update}(z + \sum_v y_v)
+
+    The sum is over the nodes as the layer gets them, as in OGB's code. After the last layer nobody would hear z'.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], updates: Sequence[nn.Module], dim: int) -> None:
+        super().__init__()
+        self.layers, self.updates = nn.ModuleList(layers), nn.ModuleList(updates)
+        self.start = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        virtual = self.start.expand(graph.num_graphs, -1)
+        for i, layer in enumerate(self.layers):
+            heard = x + take(graph.graph_of, virtual)
+            x = layer(heard, graph)
+            if i < len(self.updates):
+                virtual = self.updates[i](virtual + graph.nodes_of @ heard, graph)
+        return x
+
+
+@dataclass(frozen=True)
+class VirtualConfig:
+    dim: int = 64
+    """Width of node vectors."""
+    depth: int = 5
+    """Layers."""
+    reads_edges: bool = True
+    """Read edge columns where there are any."""
+    readout: str = "sum"
+    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    dropout: float = 0.0
+    """Share of a layer's output, and of the virtual node, dropped in training."""
+    head_dropout: float = 0.0
+    """Share of the head's hidden units dropped in training."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "dim", "depth")
+        at_least(self, 0, "dropout", "head_dropout")
+        below(self, 1, "dropout", "head_dropout")
+        one_of(self, readout=READOUTS)
+
+
+def gcn_virtual(config: VirtualConfig, features: Features, outputs: int) -> GraphModel:
+    """Averages over neighbours, and a vector that all nodes of a graph share."""
+    return _virtual(GCNE if config.reads_edges and features.edges else GCN, config, features, outputs)
+
+
+def gin_virtual(config: VirtualConfig, features: Features, outputs: int) -> GraphModel:
+    """Sums over neighbours, and a vector that all nodes of a graph share."""
+    return _virtual(GINE if config.reads_edges and features.edges else GIN, config, features, outputs)
+
+
+def _virtual(
+    conv: type[GCN | GCNE | GIN | GINE], config: VirtualConfig, features: Features, outputs: int
+) -> GraphModel:
+    layers = [Block(conv(config.dim, features.edges), config.dim, config.dropout) for _ in range(config.depth)]
+    updates = [Update(config.dim, config.dropout) for _ in layers[1:]]
+    return GraphModel(
+        NodeEncoder(features.nodes, config.dim),
+        [WithVirtualNode(layers, updates, config.dim)],
+        lookup(READOUTS, config.readout, "readout")(config.dim),
+        head(config.dim, outputs, config.head_dropout),
+        features,
+    )
