@@ -7,15 +7,16 @@ batch, and as many batches of COLLAB as ``--batches`` says, drawn once and shuff
 turns, an epoch each; a figure is the median.
 
 'padded' is the same model with the same weights at the start. Before anything is timed, both train for a few steps on
-small batches, in double precision on a CPU, and the losses are compared: they are the same training. (In single
-precision rounding pulls them apart within steps, as it does our own runs with graphs in another order.)
+small batches, with nothing dropped and in double precision on a CPU, and the losses are compared: they are the same
+training. (In single precision rounding pulls them apart within steps, as it does our own runs with graphs in another
+order.)
 
 On a GPU the peak memory of each is counted from before it is built to the end of its first epoch, less what the others
 hold: 'MiB' is what tensors took, 'reserved' what PyTorch took from the device for it.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import common
@@ -36,6 +37,7 @@ from mnagt.training.config import TrainConfig
 from mnagt.training.devices import device_name, pick_device
 from mnagt.training.fit import Trainer, autocast
 from mnagt.training.optim import adamw, learning_rate
+from mnagt.training.run import with_encodings
 
 BATCH_SIZES = {"NCI1": 256, "COLLAB": 64}
 BATCHES = {"cpu": {"COLLAB": 8}, "cuda": {}}
@@ -136,24 +138,22 @@ class Contest:
         device: str,
         *,
         workers: int = 0,
+        settings: Mapping[str, Any] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.dataset, self.split, self.config, self.device, self.workers = dataset, split, config, device, workers
         torch.manual_seed(SEED)
-        self.model = build_model("mnagt", {"depth": DEPTH}, dataset.features, dataset.task.outputs).to(dtype)
-        self.graphs = pyg_list(dataset, split.train)
+        settings = {"depth": DEPTH, **(settings or {})}
+        self.model = build_model("mnagt", settings, dataset.features, dataset.task.outputs).to(dtype)
+        self.dataset = with_encodings(dataset, self.model.encodings)
+        self.split, self.config, self.device, self.workers = split, config, device, workers
 
     def variant(self, name: str) -> Ours | Peer:
         if name == "mnagt":
             return Ours(copy.deepcopy(self.model), self.dataset, self.split, self.config, self.device)
-        graphs, task = self.graphs, self.dataset.task
-        if name == "padded":
-            model = Padded(copy.deepcopy(self.model))
-        else:
-            torch.manual_seed(SEED)
-            model = PEERS[name](sum(self.dataset.features.nodes.labels), task.outputs)
-        if name == "sat":
-            graphs = pyg_list(self.dataset, self.split.train, with_pairs=True)
+        task, labels = self.dataset.task, sum(self.dataset.features.nodes.labels)
+        torch.manual_seed(SEED)
+        model = Padded(copy.deepcopy(self.model)) if name == "padded" else PEERS[name](labels, task.outputs)
+        graphs = pyg_list(self.dataset, self.split.train, model.reads)
         return Peer(model, graphs, task, self.config, self.device, self.workers)
 
 
@@ -161,7 +161,8 @@ def loss_apart(dataset: PackedDataset, device: str, precision: Literal["fp32", "
     """How far the losses of ours and of its twin get apart in a few steps, relative to them."""
     config = TrainConfig(epochs=2, batch_size=16, precision=precision, seed=SEED)
     split = measured_split(dataset, config.batch_size, 4)
-    contest = Contest(dataset, split, config, device, dtype=torch.float64 if device == "cpu" else torch.float32)
+    dtype = torch.float64 if device == "cpu" else torch.float32
+    contest = Contest(dataset, split, config, device, settings={"subtree_dropout": 0.0}, dtype=dtype)
     ours, twin = contest.variant("mnagt"), contest.variant("padded")
     losses = [(ours.epoch(), twin.epoch()) for _ in range(config.epochs)]
     return max(abs(a - b) / abs(a) for a, b in losses)

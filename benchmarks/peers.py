@@ -9,8 +9,8 @@ are the published designs at the same width, depth, heads and head, as their pub
 - ``Sat``: queries and keys from a GNN, softmax by scatter over all pairs of each graph's nodes (Chen et al., 2022).
 
 Ours attends through three kernels a layer and takes three message-passing steps; these attend once, after one step
-(``Sat``: two), and are that much smaller. Dropout is zero everywhere, as in ours by default: PyTorch then has its fused
-attention to offer.
+(``Sat``: two), count no subtrees, and are that much smaller. Nothing is dropped but ours' subtrees, as by default:
+PyTorch then has its fused attention to offer.
 
 Nodes carry what our models read: one-hot labels where there are labels (as ``TUDataset`` keeps them), else their
 degree as a number for an embedding, which is leaner than the 492 one-hot columns that COLLAB would need.
@@ -43,22 +43,24 @@ DEGREES = 513
 """Embeddings of degrees, as ours."""
 
 
-def pyg_list(dataset: PackedDataset, graphs: Tensor | None = None, *, with_pairs: bool = False) -> list[Data]:
+def pyg_list(dataset: PackedDataset, graphs: Tensor | None = None, extra: tuple[str, ...] = ()) -> list[Data]:
     """The graphs (all, or those of these numbers) as PyTorch Geometric keeps them.
 
-    ``with_pairs`` adds what ``Sat`` reads: all pairs of nodes, as its authors' data set has them.
+    ``extra`` names what a model ``reads`` beyond labels and edges, worked out beforehand: the data set's ``subtrees``,
+    or all pairs of nodes as ``complete_edge_index``.
     """
-    batch, labels = (
-        dataset.batch(torch.arange(len(dataset)) if graphs is None else graphs),
-        dataset.features.nodes.labels,
-    )
+    batch = dataset.batch(torch.arange(len(dataset)) if graphs is None else graphs)
+    labels, sizes = dataset.features.nodes.labels, batch.sizes.tolist()
     some = cast(list[Any], to_pyg(batch).to_data_list())
-    degrees = batch.in_degree.long().split(batch.sizes.tolist())
-    for graph, degree in zip(some, degrees, strict=True):
+    for graph, degree in zip(some, batch.in_degree.long().split(sizes), strict=True):
         graph.x = F.one_hot(graph.x[:, 0].long(), labels[0]).float() if labels else degree
-        if with_pairs:
-            node = torch.arange(graph.num_nodes)
-            graph.complete_edge_index = torch.cartesian_prod(node, node).T.flip(0).contiguous()
+    if "subtrees" in extra:
+        for graph, names in zip(some, batch.encodings["subtrees"].split(sizes), strict=True):
+            graph.subtrees = names
+    if "complete_edge_index" in extra:
+        for graph, size in zip(some, sizes, strict=True):
+            node = torch.arange(size)
+            graph.complete_edge_index = torch.stack([node.repeat(size), node.repeat_interleave(size)])
     return some
 
 
@@ -74,16 +76,20 @@ def gin_conv() -> GINConv:
 class Padded(nn.Module):
     """Our default model with scatter, padding and a mask, in plain PyTorch around the very parameters of ``model``."""
 
+    reads = ("subtrees",)
+
     def __init__(self, model: GraphModel) -> None:
         super().__init__()
         if not isinstance(model.readout, Sum):
             raise TypeError(f"the twin pools by sum, and the model by {type(model.readout).__name__}")
-        columns, degree = model.encoder.columns, model.encoder.degree
+        columns, degree, subtrees = model.encoder.columns, model.encoder.degree, model.subtrees
         labels = columns.labels if columns is not None else degree
         assert labels is not None
-        self.table = labels.table
+        assert subtrees is not None
+        self.table, self.subtrees = labels.table, subtrees.table
+        self.rounds, self.rows, self.dropout = subtrees.rounds, subtrees.rows, subtrees.dropout
         self.layers = nn.ModuleList(PaddedLayer(cast(Layer, layer)) for layer in model.layers)
-        self.head = model.head
+        self.norm, self.head = plain(model.norm), plain(model.head)
 
     def forward(self, data: Any) -> Tensor:
         if data.x.is_floating_point():
@@ -92,7 +98,15 @@ class Padded(nn.Module):
             x = self.table(data.x.clamp(max=self.table.num_embeddings - 1))
         for layer in self.layers:
             x = layer(x, data.edge_index, data.batch)
-        return self.head(global_add_pool(x, data.batch, data.num_graphs))
+        parts = (global_add_pool(part, data.batch, data.num_graphs) for part in (x, self.counted(data.subtrees)))
+        return self.head(self.norm(torch.cat([*parts], dim=1)))
+
+    def counted(self, names: Tensor) -> Tensor:
+        vectors = self.subtrees(names.long() % self.rows + self.rows * torch.arange(self.rounds, device=names.device))
+        if self.training and self.dropout:
+            stays = torch.rand(names.shape, device=names.device) >= self.dropout
+            vectors = vectors * (stays / (1 - self.dropout))[:, :, None].to(vectors.dtype)
+        return vectors.sum(dim=1)
 
 
 class PaddedLayer(nn.Module):
@@ -104,9 +118,9 @@ class PaddedLayer(nn.Module):
         assert isinstance(mixer, Adaptive)
         self.to_query, self.to_key, self.to_value = attention.to_query, attention.to_key, attention.to_value
         self.to_out, self.heads = attention.to_out, attention.heads
-        self.norm_attention, self.norm_ffn = plain_norm(layer.norm_attention), plain_norm(layer.norm_ffn)
+        self.norm_attention, self.norm_ffn = plain(layer.norm_attention), plain(layer.norm_ffn)
         self.scale_attention, self.scale_ffn = layer.scale_attention, layer.scale_ffn
-        self.project, self.score, self.ffn = mixer.project, mixer.score, layer.ffn
+        self.project, self.score, self.ffn = plain(mixer.project), plain(mixer.score), plain(layer.ffn)
         self.gnn = nn.ModuleList(PaddedConv(cast(Block, block)) for block in layer.gnn)
         self.residual = PaddedConv(cast(Block, layer.residual))
 
@@ -138,30 +152,40 @@ class PaddedConv(nn.Module):
         mlp = block.conv.mlp
         self.conv = GINConv(nn.Identity())
         # given to the constructor, its weights would be drawn anew
-        self.conv.nn = nn.Sequential(mlp.first, plain_norm(mlp.norm), nn.ReLU(), mlp.second)
-        self.norm = plain_norm(block.norm)
+        self.conv.nn = nn.Sequential(plain(mlp.first), plain(mlp.norm), plain(mlp.second))
+        self.norm = plain(block.norm)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.norm(self.conv(x, edge_index)).relu()
+        return self.norm(self.conv(x, edge_index))
 
 
-def plain_norm(norm: nn.Module) -> nn.BatchNorm1d:
-    """PyTorch's BatchNorm with the parameters and statistics of ours."""
-    assert isinstance(norm, BatchNorm)
-    plain = nn.BatchNorm1d(len(norm.running_mean), eps=norm.eps, momentum=norm.momentum)
-    plain.weight, plain.bias = cast(nn.Parameter, norm.weight), cast(nn.Parameter, norm.bias)
-    plain.running_mean, plain.running_var = norm.running_mean, norm.running_var
-    return plain
+def plain(module: nn.Module | None) -> nn.Module:
+    """PyTorch's own module in place of ours, around the same parameters and statistics."""
+    if isinstance(module, nn.Sequential):
+        return nn.Sequential(*(plain(part) for part in module))
+    if isinstance(module, nn.Linear):
+        linear = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
+        linear.weight, linear.bias = module.weight, module.bias
+        return linear
+    if isinstance(module, BatchNorm):
+        norm = nn.BatchNorm1d(len(module.running_mean), eps=module.eps, momentum=module.momentum)
+        norm.weight, norm.bias = cast(nn.Parameter, module.weight), cast(nn.Parameter, module.bias)
+        norm.running_mean, norm.running_var = module.running_mean, module.running_var
+        return nn.Sequential(norm, nn.ReLU()) if module.relu else norm
+    assert isinstance(module, (nn.GELU, nn.ReLU, nn.Dropout)), f"no plain twin of {type(module).__name__}"
+    return module
 
 
 class Gps(nn.Module):
     """``GPSConv`` after ``GPSConv``, as in PyTorch Geometric's example."""
 
+    reads = ()
+
     def __init__(self, labels: int, outputs: int) -> None:
         super().__init__()
         self.encoder = encoder(labels)
         self.layers = nn.ModuleList(GPSConv(DIM, gin_conv(), heads=HEADS, attn_type="multihead") for _ in range(DEPTH))
-        self.head = head(DIM, outputs)
+        self.head = plain(head(DIM, outputs))
 
     def forward(self, data: Any) -> Tensor:
         x = self.encoder(data.x)
@@ -173,6 +197,8 @@ class Gps(nn.Module):
 class GraphTrans(nn.Module):
     """A GNN makes tokens of the nodes, a Transformer reads them, and its CLS token answers."""
 
+    reads = ()
+
     def __init__(self, labels: int, outputs: int) -> None:
         super().__init__()
         self.encoder = encoder(labels)
@@ -182,7 +208,7 @@ class GraphTrans(nn.Module):
         self.cls = nn.Parameter(torch.zeros(1, 1, DIM))
         layer = nn.TransformerEncoderLayer(DIM, HEADS, 2 * DIM, dropout=0.0, batch_first=True)
         self.transformer = nn.TransformerEncoder(layer, DEPTH, nn.LayerNorm(DIM), enable_nested_tensor=False)
-        self.head = head(DIM, outputs)
+        self.head = plain(head(DIM, outputs))
 
     def forward(self, data: Any) -> Tensor:
         x = self.encoder(data.x)
@@ -197,11 +223,13 @@ class GraphTrans(nn.Module):
 class Sat(nn.Module):
     """Attention that compares nodes by the subtrees around them, over an edge for every pair of nodes."""
 
+    reads = ("complete_edge_index",)
+
     def __init__(self, labels: int, outputs: int) -> None:
         super().__init__()
         self.encoder = encoder(labels)
         self.layers = nn.ModuleList(SatLayer() for _ in range(DEPTH))
-        self.head = head(DIM, outputs)
+        self.head = plain(head(DIM, outputs))
 
     def forward(self, data: Any) -> Tensor:
         x = self.encoder(data.x)
@@ -262,5 +290,5 @@ class PairAttention(MessagePassing):
         return softmax(score, index, num_nodes=size_i)[..., None] * value_j
 
 
-PEERS: dict[str, type[nn.Module]] = {"gps": Gps, "graphtrans": GraphTrans, "sat": Sat}
+PEERS: dict[str, type[Gps | GraphTrans | Sat]] = {"gps": Gps, "graphtrans": GraphTrans, "sat": Sat}
 """Each is built from the number of node labels and of outputs."""

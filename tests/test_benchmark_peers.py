@@ -15,6 +15,7 @@ from mnagt.models import build_model
 from mnagt.models.graph_model import GraphModel
 from mnagt.tasks import SingleLabel
 from mnagt.training.config import TrainConfig
+from mnagt.training.run import with_encodings
 
 pytest.importorskip("torch_geometric")
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -34,17 +35,19 @@ def graphs_like_nci1(seed: int = 0, *, are_labelled: bool = True) -> PackedDatas
     columns: dict[str, Any] = {"node_labels": labels, "targets": torch.arange(len(SIZES)) % 2}
     built = type(batch).from_edges(batch.edge_index, batch.sizes, **columns)
     counts = {"node_labels": (LABELS,)} if are_labelled else {}
-    return PackedDataset.from_batch("like NCI1", SingleLabel(("no", "yes")), built, label_counts=counts)
+    dataset = PackedDataset.from_batch("like NCI1", SingleLabel(("no", "yes")), built, label_counts=counts)
+    return with_encodings(dataset, {"subtrees": 4})
 
 
 def our_model(dataset: PackedDataset, seed: int = 0) -> GraphModel:
     """With branches that speak up, so that a difference would be heard."""
     torch.manual_seed(seed)
-    return build_model("mnagt", {"depth": peers.DEPTH, "scale": 1.0}, dataset.features, dataset.task.outputs)
+    settings = {"depth": peers.DEPTH, "scale": 1.0, "subtree_dropout": 0.0}
+    return build_model("mnagt", settings, dataset.features, dataset.task.outputs)
 
 
-def collated(dataset: PackedDataset, *, with_pairs: bool = False) -> Any:
-    return Batch.from_data_list(peers.pyg_list(dataset, with_pairs=with_pairs))  # type: ignore[arg-type]
+def collated(dataset: PackedDataset, reads: tuple[str, ...]) -> Any:
+    return Batch.from_data_list(peers.pyg_list(dataset, extra=reads))  # type: ignore[arg-type]
 
 
 def gradients(model: nn.Module, output: Tensor) -> list[Tensor]:
@@ -58,7 +61,7 @@ def test_the_twin_is_our_model(training: bool, are_labelled: bool):
     dataset = graphs_like_nci1(are_labelled=are_labelled)
     model = our_model(dataset).double().train(training)
     twin = peers.Padded(model).train(training)
-    ours, theirs = dataset.batch(torch.arange(len(SIZES))), collated(dataset)
+    ours, theirs = dataset.batch(torch.arange(len(SIZES))), collated(dataset, twin.reads)
     assert {id(p) for p in twin.parameters()} == {id(p) for p in model.parameters()}
     one, other = model(ours), twin(theirs)
     torch.testing.assert_close(one, other)
@@ -68,7 +71,8 @@ def test_the_twin_is_our_model(training: bool, are_labelled: bool):
 def test_the_twin_trains_as_ours():
     split = Split(torch.arange(5), torch.tensor([5]), torch.tensor([6]))
     config = TrainConfig(epochs=3, batch_size=3)
-    contest = epoch.Contest(graphs_like_nci1(), split, config, "cpu", dtype=torch.float64)
+    given = {"settings": {"subtree_dropout": 0.0}, "dtype": torch.float64}
+    contest = epoch.Contest(graphs_like_nci1(), split, config, "cpu", **given)
     ours, twin = contest.variant("mnagt"), contest.variant("padded")
     for _ in range(config.epochs):
         assert ours.epoch() == pytest.approx(twin.epoch(), rel=1e-6)
@@ -80,7 +84,7 @@ def test_every_peer_trains(name: str, are_labelled: bool):
     dataset = graphs_like_nci1(are_labelled=are_labelled)
     torch.manual_seed(0)
     model = peers.PEERS[name](LABELS if are_labelled else 0, dataset.task.outputs)
-    output = model(collated(dataset, with_pairs=name == "sat"))
+    output = model(collated(dataset, model.reads))
     assert output.shape == (len(SIZES), dataset.task.outputs)
     dataset.task.loss(output, dataset.targets).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
@@ -92,7 +96,7 @@ def test_company_in_a_batch_does_not_matter_to_peers(name: str):
     dataset = graphs_like_nci1()
     torch.manual_seed(0)
     model = peers.PEERS[name](LABELS, dataset.task.outputs).eval()
-    graphs = peers.pyg_list(dataset, with_pairs=name == "sat")
+    graphs = peers.pyg_list(dataset, extra=model.reads)
     with torch.no_grad():
         together = model(Batch.from_data_list(graphs))  # type: ignore[arg-type]
         alone = torch.cat([model(Batch.from_data_list([graph])) for graph in graphs])

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from strategies import batches, random_batch
 
-from mnagt.attention.biases import EdgesOnly, ShortestPath
+from mnagt.attention.biases import EdgesOnly, ShortestPath, edge_pairs, pair_nodes, path_means, path_steps, self_pairs
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import shortest_paths
 
 
 def of_graph(bias: torch.Tensor, graph: GraphBatch, g: int) -> torch.Tensor:
@@ -34,3 +35,23 @@ def test_shortest_path_is_one_learned_number_a_distance():
         for j in range(7):
             distance = 0 if i == j else lengths.get(i, {}).get(j, 99)
             torch.testing.assert_close(here[i, j], bias.table.weight[min(distance, 3)])
+
+
+@given(batches(is_directed=None))
+def test_pairs_know_their_nodes(graph):
+    attends, attended = pair_nodes(graph)
+    assert len(attends) == len(attended) == graph.pair_ptr[-1]
+    pair = torch.stack([attended, attends])
+    assert torch.equal(pair[:, edge_pairs(graph)], graph.edge_index)
+    assert torch.equal(pair[:, self_pairs(graph)], torch.arange(graph.num_nodes).expand(2, -1))
+
+
+@given(batches(is_directed=None))
+def test_the_mean_of_the_number_one_along_a_path_is_one(graph):
+    """And of an edge's place, counted from 0, half the length less one: no edge of a path is missed or told twice."""
+    distances, one = shortest_paths(graph, 3), torch.ones(graph.num_edges, 1)
+    steps = path_steps(graph, distances, 3)
+    ones, places = (path_means(term, steps, len(distances))[:, 0] for term in (lambda n: one, lambda n: n * one))
+    is_path = (distances >= 1) & (distances <= 3)
+    torch.testing.assert_close(ones, is_path.float())
+    torch.testing.assert_close(places, torch.where(is_path, (distances - 1) / 2, 0.0))

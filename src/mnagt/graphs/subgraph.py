@@ -79,4 +79,4 @@ def _what_is_real(
     if graph.filled is None:
         return Filled(nodes.new_full((), graph.num_graphs), nodes[-1], edges[-1], graph.num_nodes)
     real = graph.filled
-    return Filled(real.graphs, nodes[real.nodes], edges[real.edges], graph.num_nodes)
+    return Filled(real.graphs, nodes.take(real.nodes), edges.take(real.edges), graph.num_nodes)

@@ -5,11 +5,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mnagt.graphs.features import Features
+from mnagt.models.gat import GatConfig, gat
+from mnagt.models.gcn import GcnConfig, gcn
 from mnagt.models.gin import GinConfig, gin
 from mnagt.models.graph_model import GraphModel
 from mnagt.models.mnagt import MnagtConfig, mnagt
 from mnagt.models.mnagt_paper import PaperConfig, mnagt_paper
+from mnagt.models.sage import SageConfig, sage
+from mnagt.models.sagpool import SagPoolConfig, sagpool
+from mnagt.models.set2set import Set2SetConfig, set2set
+from mnagt.models.sortpool import SortPoolConfig, sortpool
 from mnagt.models.transformer import TransformerConfig, transformer
+from mnagt.models.virtual import VirtualConfig, gcn_virtual, gin_virtual
 from mnagt.registry import lookup
 from mnagt.settings import from_dict
 
@@ -47,7 +54,15 @@ MODELS: dict[str, Entry] = {
         "attention over nodes, blind to edges",
         "Hop 0; -; X",
     ),
-    "gin": Entry(GinConfig, gin, "gnn", "Xu 2019", "graph isomorphism network, with edges where there are any"),
+    "gcn": Entry(GcnConfig, gcn, "gnn", "Kipf 2017", "averages over neighbours"),
+    "gat": Entry(GatConfig, gat, "gnn", "Veličković 2018", "neighbours weighed by learned scores"),
+    "sage": Entry(SageConfig, sage, "gnn", "Hamilton 2017", "each node beside the mean of its neighbours"),
+    "gin": Entry(GinConfig, gin, "gnn", "Xu 2019", "sums over neighbours through small networks"),
+    "gcn-virtual": Entry(VirtualConfig, gcn_virtual, "gnn", "Hu 2020", "GCN with a virtual node (the OGB kind)"),
+    "gin-virtual": Entry(VirtualConfig, gin_virtual, "gnn", "Hu 2020", "GIN with a virtual node (the OGB kind)"),
+    "set2set": Entry(Set2SetConfig, set2set, "pooling", "Vinyals 2016", "GIN read by an LSTM that asks the nodes"),
+    "sortpool": Entry(SortPoolConfig, sortpool, "pooling", "Zhang 2018", "DGCNN: nodes sorted, then 1-D convolutions"),
+    "sagpool": Entry(SagPoolConfig, sagpool, "pooling", "Lee 2019", "hierarchical self-attention pooling, mean and max"),
 }
 
 

@@ -15,7 +15,7 @@ from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns
 from mnagt.graphs.sparse import take
-from mnagt.linear import Linear
+from mnagt.linear import Linear, linear
 from mnagt.models.encoders import EdgeEncoder
 from mnagt.models.norms import BatchNorm
 from mnagt.registry import lookup
@@ -45,11 +45,12 @@ class GCN(nn.Module):
 
 
 class GCNE(nn.Module):
-    r"""GCN that reads edges, as OGB has it (Hu et al., 2020). With :math:`h = XW` and :math:`d` degrees, oneself counted:
+    r"""GCN that reads edges, as OGB has it (Hu et al., 2020).
 
-    .. math:: h'_v = \sum_{e: u \to v} \frac{\mathrm{ReLU}(h_u + e)}{\sqrt{d_u d_v}} + \frac{\mathrm{ReLU}(h_v + s)}{d_v}
+    .. math:: x'_v = \frac{\mathrm{ReLU}(h_v + s)}{d_v} +
+              \sum_{e: u \to v} \frac{\mathrm{ReLU}(h_u + e)}{\sqrt{d_u d_v}}, \qquad h = XW
 
-    where :math:`s` is learned: what the edge from a node to itself would carry.
+    The degrees :math:`d` count the node itself; :math:`s`, learned, is what the edge from it to itself would carry.
     """
 
     def __init__(self, dim: int, edges: Columns) -> None:
@@ -119,8 +120,8 @@ class GAT(nn.Module):
         self, h: Float[Tensor, "nodes dim"], graph: GraphBatch
     ) -> tuple[Float[Tensor, "edges heads"], Float[Tensor, "nodes heads"]]:
         """What each edge, and each node's edge to itself, is given of the node it leads to."""
-        by_head = h.unflatten(1, (self.heads, -1))
-        sent, heard = ((by_head * score).sum(dim=2) for score in (self.from_score, self.to_score))
+        weight = torch.cat([torch.block_diag(*self.from_score), torch.block_diag(*self.to_score)])
+        sent, heard = linear(h, weight).to(weight.dtype).chunk(2, dim=1)
         ends = graph.edges_into.transposed
         on_edges, on_self = take(graph.edge_sources, sent) + take(ends, heard), sent + heard
         if self.edges is not None and self.edge_score is not None:
@@ -128,7 +129,7 @@ class GAT(nn.Module):
             share = graph.in_degree.clamp(min=1).double().reciprocal()
             on_edges, on_self = on_edges + of_edge, on_self + graph.edges_into.product(of_edge, after=share)
         on_edges, on_self = F.leaky_relu(on_edges, self.slope), F.leaky_relu(on_self, self.slope)
-        place = graph.destination[:, None].expand_as(on_edges)
+        place = graph.destination.long()[:, None].expand_as(on_edges)
         top = on_self.detach().scatter_reduce(0, place, on_edges.detach(), "amax")
         on_edges, on_self = (on_edges - top[graph.destination]).exp(), (on_self - top).exp()
         total = graph.edges_into @ on_edges + on_self

@@ -1,9 +1,9 @@
 """GPS: in every layer message passing and attention side by side.
 
-Rampášek, Galkin, Dwivedi, Luu, Wolf, Beaini: Recipe for a General, Powerful, Scalable Graph Transformer, 2022. The layer
-is that of their code and of PyTorch Geometric's ``GPSConv``. What differs: the GIN within has BatchNorm in its network, as
-our GIN everywhere; random-walk (RWSE) and Laplacian (LapPE) encodings go through a linear map and are added to the nodes,
-where theirs go through small networks and are put beside them.
+Rampášek, Galkin, Dwivedi, Luu, Wolf, Beaini: Recipe for a General, Powerful, Scalable Graph Transformer, 2022. The
+layer is that of their code and of PyTorch Geometric's ``GPSConv``. What differs: the GIN within has BatchNorm in its
+network, as our GIN everywhere; random-walk (RWSE) and Laplacian (LapPE) encodings go through a linear map and are added
+to the nodes, where theirs go through small networks and are put beside them.
 """
 
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ class GpsConfig:
     """Attention heads; they divide the width of nodes."""
     conv: str = "auto"
     """Message passing beside attention: gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
-    readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    readout: str = "mean"
+    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
     dropout: float = 0.1
     """Share of a branch's output dropped in training."""
     attention_dropout: float = 0.0

@@ -2,9 +2,9 @@
 
 Wu, Jain, Wright, Mirhoseini, Gonzalez, Stoica: Representing Long-Range Context for Graph Neural Networks with Global
 Attention, 2021. As in their code: layers of a GNN, a linear map, a learned CLS node, LayerNorm, layers of the original
-Transformer (normalised after each branch, ReLU) and a last LayerNorm; the CLS node is read. What differs: GIN in place of
-GCN, which their code offers too (GINE where edges carry columns); ReLU after the GNN's last layer too; the attention's
-maps have no constant terms; and the head is ours, of two layers.
+Transformer (normalised after each branch, ReLU) and a last LayerNorm; the CLS node is read. What differs: GIN by
+default, where their configurations for NCI1 have GCN or GIN (GINE where edges carry columns); ReLU after the GNN's last
+layer too; the attention's maps have no constant terms; and the head is ours, of two layers.
 
 The paper of MNA-GT reads it as a first layer with the kernel ``Convolved(gnn)``, then ``Hop(0)``. That is not quite the
 same, since the first layer's residual would then go round the GNN; the tests build it.

@@ -1,10 +1,10 @@
 """k-subtree SAT: nodes compared by the subtrees around them.
 
 Chen, O'Bray, Borgwardt: Structure-Aware Transformer for Graph Representation Learning, 2022. As in their code: a
-structure extractor of k GNN layers, all of their outputs kept; what attention brings to a node is scaled by one over the
-root of its degree, so that hubs do not drown the rest; normalised after each branch; BatchNorm; mean pooling. What differs:
-their default GNN is PyTorch Geometric's GraphConv, ours GIN (GINE where edges carry columns); the output map of attention
-has no constant term, which the norm after it would undo; random-walk encodings are standardised.
+structure extractor of k GNN layers, all of their outputs kept; what attention brings to a node is divided by the root
+of its degree; normalised after each branch; BatchNorm; mean pooling. What differs: their default GNN is PyTorch
+Geometric's GraphConv, ours GIN (GINE where edges carry columns); the output map of attention has no constant term; and
+random-walk encodings, if any, are standardised first.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class SatConfig:
     hops: int = 3
     """k: layers of the GNN through which nodes are compared, in every layer."""
     conv: str = "auto"
-    """Message passing of the structure extractor: gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
+    """Message passing of the extractor: gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
     heads: int = 8
     """Attention heads."""
     head_dim: int = 8

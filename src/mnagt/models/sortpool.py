@@ -1,11 +1,13 @@
 """SortPool (DGCNN): nodes put in order by what the last layer says of them, and read by 1-D convolutions.
 
 Zhang, Cui, Neumann, Chen: An End-to-End Deep Learning Architecture for Graph Classification, 2018. Differs from the
-original in embedding the nodes' columns before the first layer, in the width of layers (32 there), and in a fixed k (there such that 60% of the graphs have more than k nodes). Edge columns are not read.
+original in embedding the nodes' columns before the first layer, in the width of layers (32 there), and in k, fixed here
+and there such that 60% of the graphs have more nodes. Edge columns are not read.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -25,14 +27,15 @@ from mnagt.settings import at_least, below
 class TanhStack(nn.Module):
     r"""Layers :math:`\tanh(D^{-1} \tilde A X W)`, eq. 1, the outputs of all side by side."""
 
-    def __init__(self, widths: Sequence[int]) -> None:
+    def __init__(self, widths: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
-        self.maps = nn.ModuleList(Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.dropout = nn.Dropout(dropout)
+        self.maps = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes all_dims"]:
         seen = []
         for project in self.maps:
-            x = torch.tanh(propagate(project(x), graph, "row"))
+            x = torch.tanh(propagate(project(self.dropout(x)), graph, "row"))
             seen.append(x)
         return torch.cat(seen, dim=1)
 
@@ -53,10 +56,11 @@ class SortPool(Readout):
     """
 
     def __init__(self, dim: int, k: int, channels: tuple[int, int] = (16, 32), window: int = 5) -> None:
-        self.k, self.window = k, min(window, k // 2)
-        self.places = k // 2 - self.window + 1
-        super().__init__(self.places * channels[1])
-        self.each, self.along = Linear(dim, channels[0]), Linear(self.window * channels[0], channels[1])
+        window = min(window, k // 2)
+        places = k // 2 - window + 1
+        super().__init__(places * channels[1])
+        self.k, self.window, self.places = k, window, places
+        self.each, self.along = Linear(dim, channels[0]), Linear(window * channels[0], channels[1])
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs out"]:
         row = self.each(sorted_nodes(x, graph, self.k)).relu()
@@ -73,6 +77,8 @@ class SortPoolConfig:
     """Layers, the one that sorts among them."""
     k: int = 30
     """Nodes kept of each graph."""
+    dropout: float = 0.0
+    """Share of a layer's input dropped in training."""
     head_dim: int = 128
     """Width of the head."""
     head_dropout: float = 0.0
@@ -81,8 +87,8 @@ class SortPoolConfig:
     def __post_init__(self) -> None:
         at_least(self, 1, "dim", "depth", "head_dim")
         at_least(self, 2, "k")
-        at_least(self, 0, "head_dropout")
-        below(self, 1, "head_dropout")
+        at_least(self, 0, "dropout", "head_dropout")
+        below(self, 1, "dropout", "head_dropout")
 
 
 def sortpool(config: SortPoolConfig, features: Features, outputs: int) -> GraphModel:
@@ -91,7 +97,7 @@ def sortpool(config: SortPoolConfig, features: Features, outputs: int) -> GraphM
     readout = SortPool(sum(widths[1:]), config.k)
     return GraphModel(
         NodeEncoder(features.nodes, config.dim),
-        [TanhStack(widths)],
+        [TanhStack(widths, config.dropout)],
         readout,
         head(config.head_dim, outputs, config.head_dropout, readout.dim),
         features,

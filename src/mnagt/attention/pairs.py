@@ -1,0 +1,122 @@
+"""What is said of explicit pairs of nodes, for models that need more of attention than ``attend`` tells.
+
+Rows for pairs lie in the order of ``GraphBatch.pair_ptr``. All sums are matrix products over graphs of like size or
+products with an ``Incidence``: no atomic additions, the same result on every run.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from math import prod
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mnagt.attention.biases import edge_pairs
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import _blocks
+from mnagt.graphs.sparse import Incidence, take
+
+Told = TypeVar("Told")
+
+
+def once_a_batch(work: Callable[..., Told]) -> Callable[..., Told]:
+    """``work(graph, *settings)``, done once for a batch, shared by all layers and forgotten with the batch.
+
+    What it returns must not hold the batch, and takes part in no gradient.
+    """
+    kept: WeakKeyDictionary[GraphBatch, dict[tuple, Told]] = WeakKeyDictionary()
+
+    @wraps(work)
+    def remembered(graph: GraphBatch, *settings: object) -> Told:
+        known = kept.setdefault(graph, {})
+        if settings not in known:
+            with torch.no_grad():
+                known[settings] = work(graph, *settings)
+        return known[settings]
+
+    return remembered
+
+
+def from_adjacency(
+    graph: GraphBatch, views: int, work: Callable[[Float[Tensor, "graphs size size"]], list[Tensor]]
+) -> Float[Tensor, "pairs views"]:
+    """The ``views`` matrices that ``work`` makes of each adjacency matrix (float64), a column each."""
+    out = torch.empty(int(graph.pair_ptr[-1]), views, device=graph.device)
+    for block in _blocks(graph):
+        pair = graph.pair_ptr[block.graphs].to(graph.device)[:, None] + torch.arange(block.size**2, device=graph.device)
+        out[pair] = torch.stack(work(block.adjacency.double()), dim=3).flatten(1, 2).float()
+    return out
+
+
+def in_each_graph(equation: str, *operands: Float[Tensor, "_ ..."], graph: GraphBatch) -> Float[Tensor, "_ ..."]:
+    """An einsum in every graph: letter ``g`` is the graph, ``i`` and ``j`` are its nodes.
+
+    What begins with ``gij`` has a row for each pair; what begins with ``gi`` or ``gj``, one for each node. So
+    ``gihd,gjhd->gijh`` compares queries and keys of d columns by h heads.
+    """
+    terms, result = equation.split("->")
+    letters = terms.split(",")
+    if not graph.buckets.groups:
+        size: dict[str, int] = {}
+        for term, x in zip(letters, operands, strict=True):
+            size.update(zip(_inner(term), x.shape[1:], strict=True))
+        return operands[0].new_zeros(0, *(size[letter] for letter in _inner(result)))
+    parts = [_slots(x, graph, is_pair=_is_pair(term)) for term, x in zip(letters, operands, strict=True)]
+    nodes = 3 if _is_pair(result) else 2
+    out = torch.cat([torch.einsum(equation, *each).flatten(0, nodes - 1) for each in zip(*parts, strict=True)])
+    return (graph.pair_layout if _is_pair(result) else graph.buckets.nodes).collect(out)
+
+
+def softmax(score: Float[Tensor, "pairs heads"], graph: GraphBatch) -> Float[Tensor, "pairs heads"]:
+    """How each node i shares its attention among the nodes j of its graph."""
+    if not graph.buckets.groups:
+        return score
+    out = []
+    for bucket, part in zip(graph.buckets.groups, _slots(score, graph, is_pair=True), strict=True):
+        if bucket.is_node is not None:
+            part = part.masked_fill(~bucket.is_node[:, None, :, None], -torch.inf)
+        out.append(part.softmax(dim=2).flatten(0, 2))
+    return graph.pair_layout.collect(torch.cat(out))
+
+
+def softmax_over_edges(score: Float[Tensor, "edges heads"], graph: GraphBatch) -> Float[Tensor, "edges heads"]:
+    """How each node shares its attention among the edges into it."""
+    place, into = graph.destination[:, None].expand_as(score), graph.edges_into.transposed
+    top = score.new_zeros(graph.num_nodes, score.shape[1])
+    top = top.scatter_reduce(0, place, score.detach(), "amax", include_self=False)
+    share = (score - top.index_select(0, graph.destination)).exp()
+    return share / take(into, graph.edges_into @ share)
+
+
+@once_a_batch
+def pair_of_edge(graph: GraphBatch) -> Incidence:
+    """Row e holds the pair (destination, source) of edge e."""
+    ends = torch.arange(graph.num_edges + 1, device=graph.device)
+    return Incidence(edge_pairs(graph), ends, int(graph.pair_ptr[-1]))
+
+
+def _is_pair(letters: str) -> bool:
+    return letters.startswith("gij")
+
+
+def _inner(letters: str) -> str:
+    """The letters after those of graph and nodes."""
+    return letters[3:] if _is_pair(letters) else letters[2:]
+
+
+def _slots(rows: Float[Tensor, "_ ..."], graph: GraphBatch, *, is_pair: bool) -> list[Tensor]:
+    """Bucket by bucket, graphs x width (x width) x ...; zero where a slot is empty."""
+    groups = graph.buckets.groups
+    shapes = [(g.graphs, g.width, g.width) if is_pair else (g.graphs, g.width) for g in groups]
+    layout = graph.pair_layout if is_pair else graph.buckets.nodes
+    out = []
+    for group, shape, part in zip(groups, shapes, layout.spread(rows).split(list(map(prod, shapes))), strict=True):
+        part = part.view(*shape, *rows.shape[1:])
+        if (is_node := group.is_node) is not None:
+            is_there = is_node[:, :, None] & is_node[:, None, :] if is_pair else is_node
+            part = part.masked_fill(~is_there.view(*shape, *[1] * (rows.ndim - 1)), 0)
+        out.append(part)
+    return out

@@ -1,0 +1,154 @@
+"""Graphormer: attention over all nodes that knows their degrees, their distances and the edges between them.
+
+Ying, Cai, Luo, Zheng, Ke, He, Shen, Liu: Do Transformers Really Perform Badly for Graph Representation?, 2021.
+Centrality encoding; a learned number for each head and distance; where edges carry columns, their mean along the
+shortest path, each place on the path with its own weights; a virtual node, joined to all by attention alone (our CLS
+node), with a number of its own in place of a distance; normalised before each branch. The biases are shared by all
+layers, and worked out once a batch.
+
+What differs: where a pair has several shortest paths we take the mean over them, not the one that the order of nodes
+picks, and so renaming nodes changes nothing; edges count on paths of up to ``max_distance``, where the original reads
+the first few edges of any path; places are counted from the node attended to; columns are encoded as in our other
+models; and the head is ours, of two layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.attention.biases import pair_nodes, path_means, path_steps
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import shortest_paths
+from mnagt.graphs.features import Columns, Features
+from mnagt.models.encoders import EdgeEncoder, NodeEncoder
+from mnagt.models.gps import SelfAttention, heads_divide
+from mnagt.models.graph_model import GraphModel, head
+from mnagt.models.layer import feed_forward
+from mnagt.models.lookup import look_up
+from mnagt.models.norms import LayerNorm
+from mnagt.models.readouts import ClsNode
+from mnagt.settings import at_least, below
+
+
+@dataclass(frozen=True)
+class GraphormerConfig:
+    dim: int = 80
+    """Width of node vectors."""
+    depth: int = 5
+    """Layers."""
+    heads: int = 8
+    """Attention heads; they divide the width of nodes."""
+    ffn: int = 1
+    """Width of the feed-forward network, in widths of a node."""
+    max_distance: int = 20
+    """Pairs farther apart count as out of reach."""
+    max_degree: int = 64
+    """Nodes of a higher degree count as of this one."""
+    dropout: float = 0.1
+    """Share of a branch's output dropped in training."""
+    attention_dropout: float = 0.0
+    """Share of attention weights dropped in training (slower: the fused kernels do without)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "dim", "depth", "heads", "ffn", "max_distance", "max_degree")
+        at_least(self, 0, "dropout", "attention_dropout")
+        below(self, 1, "dropout", "attention_dropout")
+        heads_divide(self.dim, self.heads)
+
+
+class CentralityEncoder(NodeEncoder):
+    """Nodes with a learned vector for the edges into them and one for the edges out of them."""
+
+    def __init__(self, columns: Columns, dim: int, max_degree: int) -> None:
+        super().__init__(columns, dim)
+        self.max_degree = max_degree
+        self.edges_in, self.edges_out = nn.Embedding(max_degree + 1, dim), nn.Embedding(max_degree + 1, dim)
+        for table in (self.edges_in, self.edges_out):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        degrees = (graph.in_degree, graph.neighbours.transposed.ptr.diff())
+        tables = (self.edges_in.weight, self.edges_out.weight)
+        return super().forward(graph) + sum(
+            look_up(table, degree.clamp(max=self.max_degree)) for table, degree in zip(tables, degrees, strict=True)
+        )
+
+
+class PathBias(nn.Module):
+    """For each head and pair: what their distance says, and what the edges of their shortest path say.
+
+    The last node of each graph is the virtual one: its pairs have a number of their own.
+    """
+
+    def __init__(self, heads: int, max_distance: int, edges: Columns) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        self.distances = nn.Embedding(max_distance + 3, heads)
+        nn.init.normal_(self.distances.weight, std=0.02)
+        self.edges = EdgeEncoder(edges, heads) if edges else None
+        self.places = nn.Parameter(torch.randn(max_distance, heads, heads) * 0.02) if edges else None
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "pairs heads"]:
+        codes = shortest_paths(graph, self.max_distance)
+        is_virtual = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+        is_virtual[graph.node_ptr[1:] - 1] = True
+        attends, attended = pair_nodes(graph)
+        has_virtual = is_virtual[attends] | is_virtual[attended]
+        bias = look_up(self.distances.weight, codes.masked_fill(has_virtual, self.max_distance + 2))
+        if self.edges is None or self.places is None:
+            return bias
+        edge, places = self.edges(graph), self.places
+        steps = path_steps(graph, codes.masked_fill(has_virtual, self.max_distance + 1), self.max_distance)
+        return bias + path_means(lambda n: edge @ places[n], steps, len(bias))
+
+
+class GraphormerLayer(nn.Module):
+    """Attention and a small network, each normalised before and with its residual; the bias is handed in."""
+
+    def __init__(self, dim: int, attention: SelfAttention, ffn: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.attention, self.ffn = attention, ffn
+        self.norm_attention, self.norm_ffn = LayerNorm(dim), LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, bias: Float[Tensor, "pairs heads"]
+    ) -> Float[Tensor, "nodes dim"]:
+        x = x + self.dropout(self.attention(self.norm_attention(x), graph, bias))
+        return x + self.dropout(self.ffn(self.norm_ffn(x)))
+
+
+class GraphormerStack(nn.Module):
+    """All layers, which share one bias, and a last norm."""
+
+    def __init__(self, dim: int, bias: PathBias, layers: Sequence[GraphormerLayer], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.bias, self.layers, self.norm = bias, nn.ModuleList(layers), LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        bias, x = self.bias(graph), self.dropout(x)
+        for layer in self.layers:
+            x = layer(x, graph, bias)
+        return self.norm(x)
+
+
+def graphormer(config: GraphormerConfig, features: Features, outputs: int) -> GraphModel:
+    """Every layer compares nodes by themselves, their distances and the edges between them."""
+
+    def layer() -> GraphormerLayer:
+        attention = SelfAttention(config.dim, config.heads, config.attention_dropout)
+        ffn = feed_forward(config.dim, config.ffn * config.dim)
+        return GraphormerLayer(config.dim, attention, ffn, config.dropout)
+
+    bias = PathBias(config.heads, config.max_distance, features.edges)
+    return GraphModel(
+        CentralityEncoder(features.nodes, config.dim, config.max_degree),
+        [GraphormerStack(config.dim, bias, [layer() for _ in range(config.depth)], config.dropout)],
+        ClsNode(config.dim),
+        head(config.dim, outputs, config.dropout),
+        features,
+    )

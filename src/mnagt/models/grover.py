@@ -1,0 +1,123 @@
+"""GROVER's GTransformer: attention over what message passing of a random length makes of the nodes.
+
+Rong et al.: Self-Supervised Graph Transformer on Large-Scale Molecular Data, 2020. Three networks (dyMPN) make queries,
+keys and values; their hops have one set of weights, so their number is free: drawn at random in training, fixed in
+evaluation. One residual runs from a block's input past all of it. What differs: the view of nodes only (the original
+has a second tower over edges); attention as its paper prints it, between nodes; the heads share the three networks;
+LayerNorm after each hop, which keeps sums over many neighbours in bounds; several blocks; no pre-training.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.attention.kernels import Hops, Kernel, Triplet
+from mnagt.attention.mixers import Mean
+from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Columns, Features
+from mnagt.linear import Linear
+from mnagt.models.encoders import EdgeEncoder, NodeEncoder
+from mnagt.models.graph_model import GraphModel, head
+from mnagt.models.layer import Layer, Skip, feed_forward
+from mnagt.models.norms import LayerNorm
+from mnagt.models.readouts import READOUTS
+from mnagt.registry import lookup
+from mnagt.settings import at_least, below, one_of
+
+
+@dataclass(frozen=True)
+class GroverConfig:
+    dim: int = 64
+    """Width of node vectors."""
+    depth: int = 3
+    """GTransformer blocks."""
+    heads: int = 4
+    """Attention heads."""
+    head_dim: int = 16
+    """Width of a head."""
+    hops: int = 3
+    """Hops of message passing before queries, keys and values."""
+    spread: int = 1
+    """In training each network takes up to so many hops fewer or more, at random; below hops."""
+    ffn: int = 2
+    """Width of the feed-forward network, in widths of a node."""
+    readout: str = "sum"
+    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    dropout: float = 0.1
+    """Share of a branch's output dropped in training."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "dim", "depth", "heads", "head_dim", "hops", "ffn")
+        at_least(self, 0, "spread", "dropout")
+        below(self, 1, "dropout")
+        below(self, self.hops, "spread")
+        one_of(self, readout=READOUTS)
+
+
+class DyMpn(nn.Module):
+    r"""Message passing whose hops share their weights.
+
+    .. math:: h_v^{t+1} = \mathrm{LN}\big(\mathrm{ReLU}(h_v^0 + W \sum_{u \to v} h_u^t)\big), \qquad
+              h_v^0 = W_0 x_v + \sum_{e: u \to v} e
+    """
+
+    def __init__(self, dim: int, edges: Columns, *, hops: int, spread: int) -> None:
+        super().__init__()
+        self.hops, self.spread = hops, spread
+        self.first, self.each = Linear(dim, dim), Linear(dim, dim, bias=False)
+        self.norm = LayerNorm(dim)
+        self.edges = EdgeEncoder(edges, dim) if edges else None
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        start = self.first(x)
+        if self.edges is not None:
+            start = start + graph.edges_into @ self.edges(graph)
+        spread = self.spread if self.training else 0
+        seen = [start]
+        while len(seen) <= self.hops + spread:
+            seen.append(self.norm((start + self.each(graph.neighbours @ seen[-1])).relu()))
+        if not spread:
+            return seen[-1]
+        # drawn where the nodes lie, and all hops taken: a recorded step draws anew each time
+        last = torch.stack(seen[self.hops - spread :])
+        return last.index_select(0, torch.randint(len(last), (1,), device=x.device))[0]
+
+
+class Dynamic(Kernel):
+    r""":math:`(\mathrm{dyMPN}_Q(X), \mathrm{dyMPN}_K(X), \mathrm{dyMPN}_V(X))`."""
+
+    def __init__(self, query: nn.Module, key: nn.Module, value: nn.Module) -> None:
+        super().__init__()
+        self.query, self.key, self.value = query, key, value
+
+    def forward(self, hops: Hops) -> Triplet:
+        return Triplet(*(gnn(hops[0], hops.graph) for gnn in (self.query, self.key, self.value)))
+
+
+def grover(config: GroverConfig, features: Features, outputs: int) -> GraphModel:
+    """Every block compares and mixes what three networks see a few hops around the nodes."""
+
+    def gnn() -> DyMpn:
+        return DyMpn(config.dim, features.edges, hops=config.hops, spread=config.spread)
+
+    def block() -> Layer:
+        kernel = Dynamic(gnn(), gnn(), gnn())
+        return Layer(
+            MultiKernelAttention(config.dim, [kernel], heads=config.heads, head_dim=config.head_dim),
+            mixer=Mean(config.dim, 1),
+            residual=Skip(),
+            ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
+            norms=(LayerNorm(config.dim), LayerNorm(config.dim)),
+            dropout=config.dropout,
+        )
+
+    return GraphModel(
+        NodeEncoder(features.nodes, config.dim),
+        [block() for _ in range(config.depth)],
+        lookup(READOUTS, config.readout, "readout")(config.dim),
+        head(config.dim, outputs, config.dropout),
+        features,
+    )

@@ -1,0 +1,155 @@
+"""GT: a transformer whose nodes attend to their neighbours.
+
+Dwivedi, Bresson: A Generalization of Transformer Networks to Graphs, 2020 (arXiv 2012.09699). As in their code:
+Laplacian eigenvectors added to the nodes, their signs flipped at random in training; attention along the edges alone,
+no node to itself; where edges carry columns, they multiply the scores channel by channel and are updated in every
+layer; scores cut to [-5, 5]; BatchNorm after each branch; mean pooling. It runs over the list of edges, not over pairs:
+cost and memory grow with the edges. What differs: the last layer leaves the edges as they are, since nobody reads them;
+without edge columns there is no edge at all in the score, where theirs may be a constant 1 through a linear map; the
+map of the eigenvectors has no constant term; and the head is ours, of two layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.sparse import take
+from mnagt.linear import Linear
+from mnagt.models.encoders import EdgeEncoder, NodeEncoder
+from mnagt.models.gps import heads_divide
+from mnagt.models.graph_model import GraphModel, head
+from mnagt.models.graphtrans import relu_feed_forward
+from mnagt.models.norms import NORMS, Counted
+from mnagt.models.readouts import READOUTS
+from mnagt.registry import lookup
+from mnagt.settings import at_least, below, one_of
+
+SCORE = 5.0
+"""Scores are cut to this magnitude."""
+
+Edges = Float[Tensor, "edges dim"]
+
+
+@dataclass(frozen=True)
+class GtConfig:
+    dim: int = 64
+    """Width of node and edge vectors."""
+    depth: int = 5
+    """Layers."""
+    heads: int = 8
+    """Attention heads; they divide the width of nodes."""
+    norm: str = "batch"
+    """Normalisation after attention and feed-forward: batch, layer or none."""
+    readout: str = "mean"
+    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
+    dropout: float = 0.0
+    """Share of a branch's output dropped in training."""
+    laplacian: int = 8
+    """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "dim", "depth", "heads")
+        at_least(self, 0, "dropout", "laplacian")
+        below(self, 1, "dropout")
+        one_of(self, norm=NORMS, readout=READOUTS)
+        heads_divide(self.dim, self.heads)
+
+
+class EdgeAttention(nn.Module):
+    r"""Attention along edges; a node without any gets zeros.
+
+    .. math:: z_i = \sum_{j \to i} \alpha_{ij} v_j, \qquad \alpha_{ij} = \mathrm{softmax}_j \sum_c s_{ijc}, \qquad
+              s_{ij} = \frac{q_i \odot k_j}{\sqrt{d}} \odot e_{ij}
+
+    The sum over a head's channels c is cut to [-5, 5]. Given edges, :math:`s` is returned too.
+    """
+
+    def __init__(self, dim: int, heads: int, *, reads_edges: bool) -> None:
+        super().__init__()
+        self.to_query, self.to_key, self.to_value = (Linear(dim, dim, bias=False) for _ in range(3))
+        self.to_edge = Linear(dim, dim, bias=False) if reads_edges else None
+        self.heads = heads
+
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], edges: Edges | None, graph: GraphBatch
+    ) -> tuple[Float[Tensor, "nodes dim"], Edges]:
+        query = take(graph.edges_into.transposed, self.to_query(x))
+        key, value = (take(graph.edge_sources, project(x)) for project in (self.to_key, self.to_value))
+        score = query * key / (x.shape[1] // self.heads) ** 0.5
+        if edges is not None and self.to_edge is not None:
+            score = score * self.to_edge(edges)
+        of_head = score.unflatten(1, (self.heads, -1)).sum(dim=2)
+        weight = of_head.clamp(-SCORE, SCORE).exp()
+        weighted = (weight[:, :, None] * value.unflatten(1, (self.heads, -1))).flatten(1)
+        total = (graph.edges_into @ weight).repeat_interleave(x.shape[1] // self.heads, dim=1)
+        return graph.edges_into @ weighted / (total + 1e-6), score
+
+
+class Branches(nn.Module):
+    """What follows attention: dropout, a linear map, the residual, a norm, and the feed-forward network likewise."""
+
+    def __init__(self, dim: int, norm: str, dropout: float) -> None:
+        super().__init__()
+        self.project, self.ffn = Linear(dim, dim), relu_feed_forward(dim, 2 * dim, dropout)
+        self.norm_attention, self.norm_ffn = (lookup(NORMS, norm, "norm")(dim) for _ in range(2))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "rows dim"], z: Float[Tensor, "rows dim"], counted: Counted
+    ) -> Float[Tensor, "rows dim"]:
+        x = self.norm_attention(x + self.project(self.dropout(z)), counted)
+        return self.norm_ffn(x + self.ffn(x), counted)
+
+
+class GtLayer(nn.Module):
+    """Attention along edges, then the branches of the nodes, and those of the edges if they are updated."""
+
+    def __init__(self, config: GtConfig, *, reads_edges: bool, updates_edges: bool) -> None:
+        super().__init__()
+        self.attention = EdgeAttention(config.dim, config.heads, reads_edges=reads_edges)
+        self.of_nodes = Branches(config.dim, config.norm, config.dropout)
+        self.of_edges = Branches(config.dim, config.norm, config.dropout) if updates_edges else None
+
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], edges: Edges | None, graph: GraphBatch
+    ) -> tuple[Float[Tensor, "nodes dim"], Edges | None]:
+        z, score = self.attention(x, edges, graph)
+        x = self.of_nodes(x, z, graph.real_nodes)
+        if edges is not None and self.of_edges is not None:
+            edges = self.of_edges(edges, score, graph.real_edges)
+        return x, edges
+
+
+class GtStack(nn.Module):
+    """All layers, with the edges that they hand on."""
+
+    def __init__(self, dim: int, columns: Columns, layers: Sequence[GtLayer]) -> None:
+        super().__init__()
+        self.edges = EdgeEncoder(columns, dim) if columns else None
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        edges = None if self.edges is None else self.edges(graph)
+        for layer in self.layers:
+            x, edges = layer(x, edges, graph)
+        return x
+
+
+def gt(config: GtConfig, features: Features, outputs: int) -> GraphModel:
+    """Every layer compares a node with its neighbours, by themselves and by the edges between them."""
+    reads_edges = bool(features.edges)
+    layers = [
+        GtLayer(config, reads_edges=reads_edges, updates_edges=reads_edges and n + 1 < config.depth)
+        for n in range(config.depth)
+    ]
+    return GraphModel(
+        NodeEncoder(features.nodes, config.dim, laplacian=config.laplacian),
+        [GtStack(config.dim, features.edges, layers)],
+        lookup(READOUTS, config.readout, "readout")(config.dim),
+        head(config.dim, outputs, config.dropout),
+        features,
+    )

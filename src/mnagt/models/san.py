@@ -1,0 +1,196 @@
+r"""SAN: learned encodings from the whole Laplacian spectrum, and attention that tells edges from the rest.
+
+Kreuzer, Beaini, Hamilton, Létourneau, Tossou: Rethinking Graph Transformers with Spectral Attention, 2021. Each node's
+entries in the eigenvectors, with their eigenvalues, go through a small transformer (node-wise LPE). Attention over
+edges and over all other pairs has its own queries and keys. What differs: the two are softmaxed apart and added as
+:math:`1/(1+\gamma)` and :math:`\gamma/(1+\gamma)`, as the paper prints it (its code normalises them together); a node
+is among its own virtual neighbours, so that everyone has one; norms stand before each branch.
+
+The sign of an eigenvector means nothing: signs are flipped at random in training, as in the original. In evaluation
+they are settled as ``encodings.laplacian`` does it, so renaming nodes changes nothing only where eigenvalues are simple
+and no two largest entries of a vector tie.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.attention.attend import attend
+from mnagt.attention.biases import edge_pairs, self_pairs
+from mnagt.attention.kernels import Hop, Hops
+from mnagt.attention.mixers import Mean
+from mnagt.attention.multi_kernel import KernelLinear, MultiKernelAttention
+from mnagt.attention.pairs import once_a_batch, softmax_over_edges
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import _blocks, _settled, _sign, flip_signs
+from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.sparse import take
+from mnagt.models.encoders import EdgeEncoder, NodeEncoder
+from mnagt.models.graph_model import GraphModel, head
+from mnagt.models.layer import Layer, Skip, feed_forward
+from mnagt.models.norms import BatchNorm
+from mnagt.models.readouts import READOUTS
+from mnagt.registry import lookup
+from mnagt.settings import at_least, below, one_of
+
+
+@dataclass(frozen=True)
+class SanConfig:
+    dim: int = 64
+    """Width of node vectors."""
+    depth: int = 4
+    """Layers."""
+    heads: int = 4
+    """Attention heads."""
+    head_dim: int = 16
+    """Width of a head."""
+    spectrum: int = 10
+    """Eigenvalues and eigenvectors that encodings are learned from, smallest first; 0 for no encodings."""
+    spectrum_dim: int = 8
+    """Columns of a node's vector that are left to the encodings."""
+    spectrum_depth: int = 1
+    """Layers of the transformer over the spectrum."""
+    spectrum_heads: int = 4
+    """Its heads; they divide spectrum_dim."""
+    gamma: float = 0.1
+    """Weight of virtual edges; 0 leaves real ones only, 1 makes both count the same."""
+    ffn: int = 2
+    """Width of the feed-forward network, in widths of a node."""
+    readout: str = "mean"
+    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
+    dropout: float = 0.1
+    """Share of a branch's output dropped in training."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn")
+        at_least(self, 1, "spectrum_dim", "spectrum_depth", "spectrum_heads")
+        at_least(self, 0, "spectrum", "gamma", "dropout")
+        below(self, 1, "dropout")
+        if self.spectrum:
+            below(self, self.dim, "spectrum_dim")
+        if self.spectrum_dim % self.spectrum_heads:
+            raise InputError(f"spectrum_heads must divide spectrum_dim {self.spectrum_dim}, got {self.spectrum_heads}")
+        one_of(self, readout=READOUTS)
+
+
+@once_a_batch
+def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
+    r"""The ``m`` smallest eigenvalues of :math:`L = I - D^{-1/2} A D^{-1/2}`, then the nodes' entries in their vectors.
+
+    Where a graph has fewer, -1 stands for the eigenvalue. Signs and repeated eigenvalues are settled as in
+    ``encodings.laplacian``, and directed edges taken both ways.
+    """
+    out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
+    for block in _blocks(graph):
+        adjacency = block.adjacency.maximum(block.adjacency.mT).double()
+        degree = adjacency.sum(dim=2)
+        scale = degree.clamp(min=1).rsqrt()
+        matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
+        values, vectors = torch.linalg.eigh(matrix)
+        vectors = _settled(values, vectors)[:, :, :m]
+        missing = max(0, m - block.size)
+        values = F.pad(values[:, :m].clamp(min=0), (0, missing), value=-1)[:, None].expand(-1, block.size, -1)
+        out[block.nodes] = torch.cat([values, F.pad(vectors * _sign(vectors), (0, missing))], dim=2).float()
+    return out
+
+
+class SpectralEncoder(NodeEncoder):
+    """Node vectors whose last columns a small transformer learns from the spectrum, an eigenvector being a token."""
+
+    def __init__(self, columns: Columns, config: SanConfig) -> None:
+        width = config.spectrum_dim
+        super().__init__(columns, config.dim - width)
+        self.eigenvectors = config.spectrum
+        self.pair = nn.Linear(2, width)
+        layer = nn.TransformerEncoderLayer(width, config.spectrum_heads, 2 * width, config.dropout, batch_first=True)
+        self.transformer = nn.TransformerEncoder(layer, config.spectrum_depth, enable_nested_tensor=False)
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        x = super().forward(graph)
+        values, vectors = spectrum(graph, self.eigenvectors).to(x.dtype).chunk(2, dim=1)
+        if self.training:
+            vectors = flip_signs(vectors, graph)
+        is_there = values >= 0
+        token = self.transformer(self.pair(torch.stack([values, vectors], dim=2)), src_key_padding_mask=~is_there)
+        return torch.cat([x, (token * is_there[:, :, None]).sum(dim=1)], dim=1)
+
+
+@once_a_batch
+def only_virtual(graph: GraphBatch) -> Float[Tensor, "pairs 1"]:
+    """Forbids pairs that an edge joins; a node may always attend to itself."""
+    bias = torch.zeros(int(graph.pair_ptr[-1]), 1, device=graph.device)
+    bias[edge_pairs(graph)] = -torch.inf
+    bias[self_pairs(graph)] = 0.0
+    return bias
+
+
+class SameForAll(nn.Module):
+    """One vector for all edges, where they carry no columns."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.edge = nn.Parameter(torch.ones(dim))
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "dim"]:
+        return self.edge
+
+
+class RealAndVirtualAttention(MultiKernelAttention):
+    r"""Attention along edges, and a little along all other pairs.
+
+    .. math:: z_i = \frac{1}{1 + \gamma} \sum_{j \to i} w_{ij} v_j
+                  + \frac{\gamma}{1 + \gamma} \sum_{j \not\to i} \bar w_{ij} v_j, \qquad
+              w_{ij} = \mathrm{softmax}_j \frac{\sum (q_i \circ k_j \circ e_{ij})}{\sqrt d}
+
+    :math:`\bar w` has its own queries, keys and one vector in place of e.
+    """
+
+    def __init__(self, dim: int, *, heads: int, head_dim: int, gamma: float, edges: Columns) -> None:
+        super().__init__(dim, [Hop(0)], heads=heads, head_dim=head_dim)
+        inner = heads * head_dim
+        self.to_virtual_query, self.to_virtual_key = (KernelLinear(1, dim, inner, "separate") for _ in range(2))
+        self.edges = EdgeEncoder(edges, inner) if edges else SameForAll(inner)
+        self.virtual_edge = nn.Parameter(torch.ones(inner))
+        self.gamma = gamma
+
+    def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
+        x, graph, heads = [hops[0]], hops.graph, (self.heads, self.head_dim)
+        query, key, value = (to(x)[:, 0] for to in (self.to_query, self.to_key, self.to_value))
+        alike = take(graph.edges_into.transposed, query) * take(graph.edge_sources, key) * self.edges(graph)
+        weight = softmax_over_edges(alike.unflatten(1, heads).sum(dim=2) * self.head_dim**-0.5, graph)
+        brought = weight[:, :, None] * take(graph.edge_sources, value).unflatten(1, heads)
+        real = graph.edges_into @ brought.flatten(1)
+
+        query, key = self.to_virtual_query(x)[:, 0] * self.virtual_edge, self.to_virtual_key(x)[:, 0]
+        query, key, value = (t.to(value.dtype).unflatten(1, heads) for t in (query, key, value))
+        virtual = attend(query, key, value, graph, bias=only_virtual(graph), backend=self.backend).flatten(1)
+        return self.to_out.each(((real + self.gamma * virtual) / (1 + self.gamma))[:, None])
+
+
+def san(config: SanConfig, features: Features, outputs: int) -> GraphModel:
+    """Learned spectral encodings, then layers that attend to neighbours and, apart from them, to everyone else."""
+
+    def layer() -> Layer:
+        return Layer(
+            RealAndVirtualAttention(
+                config.dim, heads=config.heads, head_dim=config.head_dim, gamma=config.gamma, edges=features.edges
+            ),
+            mixer=Mean(config.dim, 1),
+            residual=Skip(),
+            ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
+            norms=(BatchNorm(config.dim), BatchNorm(config.dim)),
+            dropout=config.dropout,
+        )
+
+    encoder = SpectralEncoder(features.nodes, config) if config.spectrum else NodeEncoder(features.nodes, config.dim)
+    return GraphModel(
+        encoder,
+        [layer() for _ in range(config.depth)],
+        lookup(READOUTS, config.readout, "readout")(config.dim),
+        head(config.dim, outputs, config.dropout),
+        features,
+    )
