@@ -103,7 +103,8 @@ def test_no_graphs_no_answers(backend):
 def test_heads_may_lie_on_two_axes(backend):
     graph = random_batch([5, 1, 3], 0.5, seed=0)
     q, k, v = heads(graph, backend)
-    two = attend(*(t.unflatten(1, (1, HEADS)) for t in (q, k, v)), graph, backend=backend)
+    wide = [t.unflatten(1, (1, HEADS)) for t in (q, k, v)]
+    two = attend(wide[0], wide[1], wide[2], graph, backend=backend)
     torch.testing.assert_close(two.flatten(1, 2), attend(q, k, v, graph, backend=backend))
 
 

@@ -49,7 +49,15 @@ VARIANTS: list[Variant] = [
     ("mnagt", {"random_walk": 3}),
     ("mnagt", {"max_hop": 0}),
     ("mnagt-paper", {"adjacency": "row", "heads": 3, "head_dim": 11}),
+    ("sat", {"readout": "virtual", "degree": False, "norm": "layer", "conv": "gcn"}),
+    ("gt", {"laplacian": 0, "readout": "virtual", "norm": "layer"}),
+    ("graphtrans", {"readout": "virtual", "conv": "gcn"}),
+    ("gps", {"readout": "virtual", "random_walk": 0}),
 ]
+
+WITHOUT_EIGENVECTORS = {"san": {"spectrum": 0}, "gt": {"laplacian": 0}}
+"""Eigenvectors of a repeated eigenvalue have no basis of their own: there a model sees how nodes are numbered. And in
+training their signs are drawn."""
 
 
 def batch_like(features: Features, seed: int = 0) -> GraphBatch:
@@ -75,7 +83,9 @@ def features(request):
 
 
 def test_renaming_nodes_changes_no_answer(variant: Variant, features):
-    model, batch = built(*variant, features).double().eval(), doubled(batch_like(features))
+    name, settings = variant
+    settings = settings | WITHOUT_EIGENVECTORS.get(name, {})
+    model, batch = built(name, settings, features).double().eval(), doubled(batch_like(features))
     torch.testing.assert_close(model(renamed(batch, order_within(batch, 1))), model(batch))
 
 
@@ -103,6 +113,7 @@ def test_saved_and_loaded_it_answers_the_same(variant: Variant, features, tmp_pa
 
 def test_filling_changes_no_answer_no_gradient_and_no_statistic(variant: Variant, features):
     name, settings = variant
+    settings = settings | WITHOUT_EIGENVECTORS.get(name, {})
     settings = settings | {each: 0.0 for each in full_settings(name, {}) if each.endswith("dropout")}
     batch = doubled(replace(batch_like(features), targets=torch.zeros(7, 1)))
     dataset = PackedDataset.from_batch("toys", Regression(("t",)), batch)

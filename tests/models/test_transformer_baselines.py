@@ -1,5 +1,6 @@
 """Each transformer of the tables does what its paper says: held against independent code, or a slow twin."""
 
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -19,16 +20,15 @@ from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.errors import InputError
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
-from mnagt.models import graphormer as graphormer_file
 from mnagt.models.convolutions import GIN, GINE, Block
 from mnagt.models.encoders import NodeEncoder
-from mnagt.models.gps import GpsConfig, GpsLayer, SelfAttention
+from mnagt.models.gps import GpsConfig, GpsLayer
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.graphormer import GraphormerConfig, PathBias, graphormer
-from mnagt.models.graphtrans import PostNormLayer, relu_feed_forward
 from mnagt.models.gt import EdgeAttention, GtConfig, gt
-from mnagt.models.layer import Skip
+from mnagt.models.layer import PostNormLayer, SelfAttention, Skip, relu_feed_forward
 from mnagt.models.norms import BatchNorm, LayerNorm
 from mnagt.models.readouts import ClsNode
 from mnagt.models.sat import DegreeScaledAttention, StructureExtractor
@@ -262,7 +262,7 @@ def slow_graphormer(model: GraphModel, graph: GraphBatch) -> Tensor:
 
 def test_graphormer_works_out_paths_once_a_batch():
     model = graphormer(GraphormerConfig(depth=4), Features(edges=EDGES), 3)
-    with patch.object(graphormer_file, "shortest_paths", wraps=graphormer_file.shortest_paths) as worked_out:
+    with patch.object(import_module("mnagt.models.graphormer"), "shortest_paths", wraps=shortest_paths) as worked_out:
         model(some_batch(edge_labels=True))
     assert worked_out.call_count == 1
 

@@ -24,11 +24,17 @@ def mutag():
 def trainer(mutag, model: str, config: TrainConfig, **options) -> Trainer:
     settings = {name: 0.0 for name in full_settings(model, {}) if name.endswith("dropout")}
     torch.manual_seed(0)
-    built = build_model(model, settings, mutag.features, 2)
+    built = build_model(model, settings | CHANCE.get(model, {}), mutag.features, 2)
     return Trainer(built, mutag, random_split(len(mutag), 0), mutag.task, config, device="cuda", **options)
 
 
-@pytest.mark.parametrize("model", MODELS)
+PAIRWISE = {"graphormer", "graphit", "grpe", "gophormer", "san"}
+"""Models that work on pairs of nodes ask the CPU for the sizes of graphs: they are not recorded."""
+CHANCE = {"gt": {"laplacian": 0}, "grover": {"spread": 0}}
+"""What is drawn at random besides dropout, off."""
+
+
+@pytest.mark.parametrize("model", sorted(MODELS.keys() - PAIRWISE))
 def test_losses_and_scores_are_those_of_eager_steps(mutag, model):
     recorded, eager = (trainer(mutag, model, replace(CONFIG, record=record)) for record in ("auto", "never"))
     told = [run.run().history for run in (recorded, eager)]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mnagt.attention.biases import edge_pairs
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import _blocks
+from mnagt.graphs.encodings import blocks
 from mnagt.graphs.sparse import Incidence, take
 
 Told = TypeVar("Told")
@@ -45,7 +45,7 @@ def from_adjacency(
 ) -> Float[Tensor, "pairs views"]:
     """The ``views`` matrices that ``work`` makes of each adjacency matrix (float64), a column each."""
     out = torch.empty(int(graph.pair_ptr[-1]), views, device=graph.device)
-    for block in _blocks(graph):
+    for block in blocks(graph):
         pair = graph.pair_ptr[block.graphs].to(graph.device)[:, None] + torch.arange(block.size**2, device=graph.device)
         out[pair] = torch.stack(work(block.adjacency.double()), dim=3).flatten(1, 2).float()
     return out

@@ -35,7 +35,7 @@ def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
     """
     _check_count("steps", steps)
     encoding = torch.zeros(graph.num_nodes, steps, device=graph.device)
-    for block in _blocks(graph):
+    for block in blocks(graph):
         step = block.adjacency / block.adjacency.sum(dim=2, keepdim=True).clamp(min=1)
         back = [step.diagonal(dim1=1, dim2=2)]
         power = step
@@ -66,19 +66,19 @@ def laplacian(graph: GraphBatch, k: int, generator: torch.Generator | None = Non
     """
     _check_count("k", k)
     encoding = torch.zeros(graph.num_nodes, k, device=graph.device)
-    for block in _blocks(graph):
+    for block in blocks(graph):
         adjacency = block.adjacency.maximum(block.adjacency.mT).double()
         degree = adjacency.sum(dim=2)
         scale = degree.clamp(min=1).rsqrt()
         matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
         eigenvalues, vectors = torch.linalg.eigh(matrix)
-        vectors = _settled(eigenvalues, vectors)
+        vectors = settled(eigenvalues, vectors)
         zeros = (eigenvalues < 1e-10).sum(dim=1, keepdim=True)
         column = zeros + torch.arange(k, device=graph.device)
         is_there = (column < block.size)[:, None, :] & (degree > 0)[:, :, None]
         chosen = vectors.gather(2, column.clamp(max=block.size - 1)[:, None, :].expand(-1, block.size, -1))
         chosen = chosen * is_there
-        encoding[block.nodes] = (chosen * _sign(chosen)).float()
+        encoding[block.nodes] = (chosen * settled_sign(chosen)).float()
     return encoding if generator is None else flip_signs(encoding, graph, generator)
 
 
@@ -100,7 +100,7 @@ def shortest_paths(graph: GraphBatch, limit: int) -> Int[Tensor, "pairs"]:
     """
     _check_count("limit", limit)
     distances = torch.empty(int(graph.pair_ptr[-1]), dtype=torch.int32, device=graph.device)
-    for block in _blocks(graph):
+    for block in blocks(graph):
         adjacency = (block.adjacency > 0).float()
         reached = torch.eye(block.size, device=graph.device).expand_as(adjacency).contiguous()
         found = torch.full_like(reached, limit + 1, dtype=torch.int32).masked_fill(reached > 0, 0)
@@ -123,7 +123,7 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
 """Node encodings by name; the second argument is how many columns there are."""
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Some graphs of equal size."""
 
     size: int
@@ -133,7 +133,7 @@ class _Block(NamedTuple):
     adjacency: Float[Tensor, "graphs size size"]
 
 
-def _blocks(graph: GraphBatch) -> Iterator[_Block]:
+def blocks(graph: GraphBatch) -> Iterator[Block]:
     """All graphs of the batch that have nodes, a bounded number of pairs at a time."""
     largest = int(graph.sizes.max()) if graph.num_graphs else 0
     gib = BYTES_PER_PAIR * largest**2 / 2**30
@@ -146,10 +146,10 @@ def _blocks(graph: GraphBatch) -> Iterator[_Block]:
     plan = Buckets.plan(graph.sizes, step=1)
     for bucket, graphs in zip(plan.groups, plan.graphs.split([b.graphs for b in plan.groups]), strict=True):
         for some in graphs.split(max(1, PAIRS_AT_ONCE // bucket.width**2)):
-            yield _block(graph, some, bucket.width, edge_ptr)
+            yield _one_block(graph, some, bucket.width, edge_ptr)
 
 
-def _block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> _Block:
+def _one_block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> Block:
     counts = edge_ptr[graphs + 1] - edge_ptr[graphs]
     edge = ragged_arange(edge_ptr[graphs], counts, int(counts.sum())).to(graph.device)
     place = torch.repeat_interleave(torch.arange(len(graphs)), counts).to(graph.device)
@@ -157,10 +157,10 @@ def _block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> _B
     i, j = graph.destination[edge] - first[place], graph.source[edge] - first[place]
     shape = (len(graphs), size, size)
     adjacency = torch.bincount((place * size + i) * size + j, minlength=len(graphs) * size**2).view(shape).float()
-    return _Block(size, graphs, first[:, None] + torch.arange(size, device=graph.device), adjacency)
+    return Block(size, graphs, first[:, None] + torch.arange(size, device=graph.device), adjacency)
 
 
-def _settled(
+def settled(
     eigenvalues: Float[Tensor, "graphs size"], vectors: Float[Tensor, "graphs size size"]
 ) -> Float[Tensor, "graphs size size"]:
     """The basis of each repeated eigenvalue's space in which a fixed weighting of the nodes is diagonal.
@@ -177,7 +177,7 @@ def _settled(
     return vectors @ turn
 
 
-def _sign(vectors: Float[Tensor, "graphs size k"]) -> Float[Tensor, "graphs 1 k"]:
+def settled_sign(vectors: Float[Tensor, "graphs size k"]) -> Float[Tensor, "graphs 1 k"]:
     """What turns each vector so that its largest entry, or the first of several, is positive."""
     magnitude = vectors.abs()
     is_largest = magnitude >= (1 - 1e-6) * magnitude.amax(dim=1, keepdim=True)

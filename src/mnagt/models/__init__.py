@@ -8,11 +8,21 @@ from mnagt.graphs.features import Features
 from mnagt.models.gat import GatConfig, gat
 from mnagt.models.gcn import GcnConfig, gcn
 from mnagt.models.gin import GinConfig, gin
+from mnagt.models.gophormer import GophormerConfig, gophormer
+from mnagt.models.gps import GpsConfig, gps
 from mnagt.models.graph_model import GraphModel
+from mnagt.models.graphit import GraphitConfig, graphit
+from mnagt.models.graphormer import GraphormerConfig, graphormer
+from mnagt.models.graphtrans import GraphTransConfig, graphtrans
+from mnagt.models.grover import GroverConfig, grover
+from mnagt.models.grpe import GrpeConfig, grpe
+from mnagt.models.gt import GtConfig, gt
 from mnagt.models.mnagt import MnagtConfig, mnagt
 from mnagt.models.mnagt_paper import PaperConfig, mnagt_paper
 from mnagt.models.sage import SageConfig, sage
 from mnagt.models.sagpool import SagPoolConfig, sagpool
+from mnagt.models.san import SanConfig, san
+from mnagt.models.sat import SatConfig, sat
 from mnagt.models.set2set import Set2SetConfig, set2set
 from mnagt.models.sortpool import SortPoolConfig, sortpool
 from mnagt.models.transformer import TransformerConfig, transformer
@@ -54,6 +64,86 @@ MODELS: dict[str, Entry] = {
         "attention over nodes, blind to edges",
         "Hop 0; -; X",
     ),
+    "gt": Entry(
+        GtConfig,
+        gt,
+        "transformer",
+        "Dwivedi 2020",
+        "attention along edges, edge features in the score, Laplacian encodings",
+        "Encoded(LapPE); edges only; X",
+    ),
+    "graphtrans": Entry(
+        GraphTransConfig,
+        graphtrans,
+        "transformer",
+        "Wu 2021",
+        "a GNN, then a transformer with a CLS node",
+        "GNN, then Hop 0; -; X",
+    ),
+    "sat": Entry(
+        SatConfig,
+        sat,
+        "transformer",
+        "Chen 2022",
+        "k-subtree SAT: nodes compared by the subtrees around them",
+        "Structural(GNN); -; X, scaled by degree",
+    ),
+    "graphormer": Entry(
+        GraphormerConfig,
+        graphormer,
+        "transformer",
+        "Ying 2021",
+        "degrees, shortest paths and the edges along them",
+        "Encoded(degrees); shortest paths; X",
+    ),
+    "gps": Entry(
+        GpsConfig,
+        gps,
+        "transformer",
+        "Rampášek 2022",
+        "message passing and attention side by side",
+        "Hop 0 beside GIN; -; X",
+    ),
+    "graphit": Entry(
+        GraphitConfig,
+        graphit,
+        "transformer",
+        "Mialon 2021",
+        "attention weighed by a diffusion or random-walk kernel on the graph",
+        "Hop 0; log of a graph kernel; X, scaled by degree",
+    ),
+    "grpe": Entry(
+        GrpeConfig,
+        grpe,
+        "transformer",
+        "Park 2022",
+        "relative encodings of shortest paths and edges on queries, keys and values",
+        "Hop 0; relative encodings; X",
+    ),
+    "grover": Entry(
+        GroverConfig,
+        grover,
+        "transformer",
+        "Rong 2020",
+        "GTransformer blocks: message passing of random length makes queries, keys and values",
+        "dyMPN, dyMPN, dyMPN; -; X",
+    ),
+    "gophormer": Entry(
+        GophormerConfig,
+        gophormer,
+        "transformer",
+        "Zhao 2021",
+        "proximity-enhanced attention, M powers of the adjacency, on whole graphs",
+        "Hop 0; powers of Â; X",
+    ),
+    "san": Entry(
+        SanConfig,
+        san,
+        "transformer",
+        "Kreuzer 2021",
+        "encodings learned from the Laplacian spectrum; real and virtual edges told apart",
+        "Encoded(spectrum); real / virtual edges; X",
+    ),
     "gcn": Entry(GcnConfig, gcn, "gnn", "Kipf 2017", "averages over neighbours"),
     "gat": Entry(GatConfig, gat, "gnn", "Veličković 2018", "neighbours weighed by learned scores"),
     "sage": Entry(SageConfig, sage, "gnn", "Hamilton 2017", "each node beside the mean of its neighbours"),
@@ -62,7 +152,7 @@ MODELS: dict[str, Entry] = {
     "gin-virtual": Entry(VirtualConfig, gin_virtual, "gnn", "Hu 2020", "GIN with a virtual node (the OGB kind)"),
     "set2set": Entry(Set2SetConfig, set2set, "pooling", "Vinyals 2016", "GIN read by an LSTM that asks the nodes"),
     "sortpool": Entry(SortPoolConfig, sortpool, "pooling", "Zhang 2018", "DGCNN: nodes sorted, then 1-D convolutions"),
-    "sagpool": Entry(SagPoolConfig, sagpool, "pooling", "Lee 2019", "hierarchical self-attention pooling, mean and max"),
+    "sagpool": Entry(SagPoolConfig, sagpool, "pooling", "Lee 2019", "hierarchical self-attention pooling"),
 }
 
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.attention.attend import PairBias, attend
-from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.linear import Linear
 from mnagt.models.convolutions import CONVOLUTIONS, convolution
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
+from mnagt.models.layer import SelfAttention, heads_divide
 from mnagt.models.norms import BatchNorm
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
@@ -52,28 +51,6 @@ class GpsConfig:
         below(self, 1, "dropout", "attention_dropout")
         one_of(self, conv={"auto", *CONVOLUTIONS}, readout=READOUTS)
         heads_divide(self.dim, self.heads)
-
-
-def heads_divide(dim: int, heads: int) -> None:
-    """Refuse heads that do not share the width evenly."""
-    if dim % heads:
-        raise InputError(f"heads must divide dim, got {heads} heads for a width of {dim}")
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention within each graph, as ``torch.nn.MultiheadAttention``: maps with constant terms."""
-
-    def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.to_inner, self.to_out = Linear(dim, 3 * dim), Linear(dim, dim)
-        self.heads, self.dropout = heads, dropout
-
-    def forward(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, bias: PairBias | None = None
-    ) -> Float[Tensor, "nodes dim"]:
-        q, k, v = self.to_inner(x).unflatten(1, (3, self.heads, -1)).unbind(1)
-        z = attend(q, k, v, graph, bias=bias, dropout=self.dropout if self.training else 0.0)
-        return self.to_out(z.flatten(1))
 
 
 class GpsLayer(nn.Module):

@@ -24,9 +24,8 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
 from mnagt.models.encoders import EdgeEncoder, NodeEncoder
-from mnagt.models.gps import SelfAttention, heads_divide
 from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import feed_forward
+from mnagt.models.layer import SelfAttention, feed_forward, heads_divide
 from mnagt.models.lookup import look_up
 from mnagt.models.norms import LayerNorm
 from mnagt.models.readouts import ClsNode

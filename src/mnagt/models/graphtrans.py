@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.attention.kernels import Hop, Hops
+from mnagt.attention.kernels import Hop
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.batch import GraphBatch
@@ -25,7 +25,7 @@ from mnagt.linear import Linear
 from mnagt.models.convolutions import CONVOLUTIONS, Block, convolution
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import Layer, Skip
+from mnagt.models.layer import PostNormLayer, Skip, relu_feed_forward
 from mnagt.models.norms import LayerNorm
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
@@ -79,21 +79,6 @@ class GnnEncoder(NodeEncoder):
         return self.project(x)
 
 
-class PostNormLayer(Layer):
-    r"""A layer normalised after each branch, as in the original Transformer.
-
-    .. math:: Z' = \mathrm{norm}(\mathrm{MNA}(X) + \mathrm{residual}(X)), \qquad
-              X' = \mathrm{norm}(\mathrm{FFN}(Z') + Z')
-    """
-
-    def seen(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
-        return self.attention(Hops(x, graph, list(self.gnn), self.adjacency))
-
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        x = self.norm_attention(self._merged(self.seen(x, graph), self.residual(x, graph)), graph.real_nodes)
-        return self.norm_ffn(self.scale_ffn(self.dropout(self.ffn(x))) + x, graph.real_nodes)
-
-
 class Normalised(nn.Module):
     """LayerNorm as a step of its own, before or after the layers."""
 
@@ -103,11 +88,6 @@ class Normalised(nn.Module):
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return self.norm(x)
-
-
-def relu_feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
-    """Two linear maps with ReLU between."""
-    return nn.Sequential(Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), Linear(hidden, dim))
 
 
 def graphtrans(config: GraphTransConfig, features: Features, outputs: int) -> GraphModel:

@@ -44,8 +44,8 @@ class GrpeConfig:
     """Shortest paths are told apart up to this length; all that is farther counts the same."""
     ffn: int = 2
     """Width of the feed-forward network, in widths of a node."""
-    readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    readout: str = "mean"
+    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
     dropout: float = 0.1
     """Share of a branch's output dropped in training."""
 

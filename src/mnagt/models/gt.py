@@ -20,9 +20,8 @@ from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
 from mnagt.models.encoders import EdgeEncoder, NodeEncoder
-from mnagt.models.gps import heads_divide
 from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.graphtrans import relu_feed_forward
+from mnagt.models.layer import heads_divide, relu_feed_forward
 from mnagt.models.norms import NORMS, Counted
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup

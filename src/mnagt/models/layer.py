@@ -6,9 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.attention.attend import PairBias, attend
 from mnagt.attention.kernels import Hops
 from mnagt.attention.mixers import Adaptive, Mixer
 from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.errors import InputError
 from mnagt.graphs.adjacency import Norm, propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.linear import Linear
@@ -98,3 +100,45 @@ class Layer(nn.Module):
 def feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
     """Two linear maps with GELU between."""
     return nn.Sequential(Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), Linear(hidden, dim))
+
+
+def relu_feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
+    """Two linear maps with ReLU between."""
+    return nn.Sequential(Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), Linear(hidden, dim))
+
+
+class PostNormLayer(Layer):
+    r"""A layer normalised after each branch, as in the original Transformer.
+
+    .. math:: Z' = \mathrm{norm}(\mathrm{MNA}(X) + \mathrm{residual}(X)), \qquad
+              X' = \mathrm{norm}(\mathrm{FFN}(Z') + Z')
+    """
+
+    def seen(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
+        return self.attention(Hops(x, graph, list(self.gnn), self.adjacency))
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        x = self.norm_attention(self._merged(self.seen(x, graph), self.residual(x, graph)), graph.real_nodes)
+        return self.norm_ffn(self.scale_ffn(self.dropout(self.ffn(x))) + x, graph.real_nodes)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention within each graph, as ``torch.nn.MultiheadAttention``: maps with constant terms."""
+
+    def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.to_inner, self.to_out = Linear(dim, 3 * dim), Linear(dim, dim)
+        self.heads, self.dropout = heads, dropout
+
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, bias: PairBias | None = None
+    ) -> Float[Tensor, "nodes dim"]:
+        q, k, v = self.to_inner(x).unflatten(1, (3, self.heads, -1)).unbind(1)
+        z = attend(q, k, v, graph, bias=bias, dropout=self.dropout if self.training else 0.0)
+        return self.to_out(z.flatten(1))
+
+
+def heads_divide(dim: int, heads: int) -> None:
+    """Refuse heads that do not share the width evenly."""
+    if dim % heads:
+        raise InputError(f"heads must divide dim, got {heads} heads for a width of {dim}")

@@ -26,7 +26,7 @@ from mnagt.attention.multi_kernel import KernelLinear, MultiKernelAttention
 from mnagt.attention.pairs import once_a_batch, softmax_over_edges
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import _blocks, _settled, _sign, flip_signs
+from mnagt.graphs.encodings import blocks, flip_signs, settled, settled_sign
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.models.encoders import EdgeEncoder, NodeEncoder
@@ -85,16 +85,16 @@ def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
     ``encodings.laplacian``, and directed edges taken both ways.
     """
     out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
-    for block in _blocks(graph):
+    for block in blocks(graph):
         adjacency = block.adjacency.maximum(block.adjacency.mT).double()
         degree = adjacency.sum(dim=2)
         scale = degree.clamp(min=1).rsqrt()
         matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
         values, vectors = torch.linalg.eigh(matrix)
-        vectors = _settled(values, vectors)[:, :, :m]
+        vectors = settled(values, vectors)[:, :, :m]
         missing = max(0, m - block.size)
         values = F.pad(values[:, :m].clamp(min=0), (0, missing), value=-1)[:, None].expand(-1, block.size, -1)
-        out[block.nodes] = torch.cat([values, F.pad(vectors * _sign(vectors), (0, missing))], dim=2).float()
+        out[block.nodes] = torch.cat([values, F.pad(vectors * settled_sign(vectors), (0, missing))], dim=2).float()
     return out
 
 

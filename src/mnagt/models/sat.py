@@ -22,8 +22,7 @@ from mnagt.linear import Linear
 from mnagt.models.convolutions import CONVOLUTIONS, convolution
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.graphtrans import PostNormLayer, relu_feed_forward
-from mnagt.models.layer import Skip
+from mnagt.models.layer import PostNormLayer, Skip, relu_feed_forward
 from mnagt.models.norms import NORMS, BatchNorm
 from mnagt.models.readouts import READOUTS
 from mnagt.registry import lookup
