@@ -24,6 +24,7 @@ benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1 and COL
 	$(BIN)/python benchmarks/batching.py --out results/batching-cpu.json
 	$(BIN)/python benchmarks/attention.py --out results/attention-cpu.json
 	$(BIN)/python benchmarks/epoch.py --out results/epoch-cpu.json
+	$(BIN)/python benchmarks/models.py --out results/models-cpu.json
 	$(BIN)/python benchmarks/reading.py --out results/reading-cpu.json
 	$(BIN)/python benchmarks/imports.py --out results/imports-cpu.json
 
