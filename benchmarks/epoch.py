@@ -40,7 +40,7 @@ from mnagt.training.optim import adamw, learning_rate
 from mnagt.training.run import with_encodings
 
 BATCH_SIZES = {"NCI1": 256, "COLLAB": 64}
-BATCHES = {"cpu": {"COLLAB": 8}, "cuda": {}}
+BATCHES = {"cpu": {"COLLAB": 4}, "cuda": {}}
 """Batches in an epoch where it is not the whole data set."""
 SPEED_UP = {
     "cpu": {"NCI1": {"padded": 2.0}, "COLLAB": {"padded": 4.0}},
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="bf16 by autocast for the peers")
     parser.add_argument("--data", nargs="+", default=list(BATCH_SIZES), choices=list(BATCH_SIZES), help="data sets")
     parser.add_argument("--peers", nargs="+", default=everyone, choices=everyone, help="whom to run beside ours")
-    parser.add_argument("--batches", type=int, help="batches an epoch, at most (else all; of COLLAB on a CPU 8)")
+    parser.add_argument("--batches", type=int, help="batches an epoch, at most (else all; of COLLAB on a CPU 4)")
     parser.add_argument("--rounds", type=int, default=3, help="epochs timed of each")
     parser.add_argument("--workers", type=int, default=0, help="processes of each DataLoader")
     options = parser.parse_args()

@@ -30,7 +30,7 @@ class KernelLinear(nn.Module):
         if all(x is inputs[0] for x in inputs):
             weight = self.weight.expand(self.kernels, -1, -1).flatten(0, 1)
             return linear(inputs[0], weight).unflatten(1, (self.kernels, -1))
-        return self.each(torch.stack(list(inputs), dim=1))
+        return batched_linear(inputs, self.weight).transpose(0, 1)
 
     def each(self, x: Float[Tensor, "nodes kernels width_in"]) -> Float[Tensor, "nodes kernels width_out"]:
         """The map of each kernel on its own rows."""
