@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mnagt.version import __version__
+
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=description)
@@ -53,7 +55,8 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "torch_geometric", "numpy", "mnagt")},
+        **{name: version(name) for name in ("torch", "torch_geometric", "numpy")},
+        "mnagt": __version__,
     }
 
 

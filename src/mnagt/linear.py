@@ -19,24 +19,31 @@ class Linear(nn.Linear):
 
 def linear(
     x: Float[Tensor, "*rows width_in"],
-    weight: Float[Tensor, "width_out width_in"],
-    bias: Float[Tensor, "width_out"] | None = None,
-) -> Float[Tensor, "*rows width_out"]:
+    weight: Float[Tensor, "*maps width_out width_in"],
+    bias: Float[Tensor, "all_out"] | None = None,
+) -> Float[Tensor, "*rows all_out"]:
+    """Several maps put what they make of ``x`` side by side."""
     if fused.is_usable(x.device):
         from mnagt.fused.linear import linear
 
         return linear(x, weight, bias, fused.precision())
-    return F.linear(x, weight, bias)
+    return F.linear(x, weight.flatten(0, -2), bias)
 
 
-def batched_linear(
+def batched_linears(
     x: Float[Tensor, "kernels rows width_in"] | Sequence[Float[Tensor, "rows width_in"]],
-    weight: Float[Tensor, "weights width_out width_in"],
-) -> Float[Tensor, "kernels rows width_out"]:
-    """A map for each kernel, or one for all. On a CPU, products one by one beat a batched one (docs/log.md)."""
-    if fused.is_usable(weight.device):
-        from mnagt.fused.linear import batched_linear
+    weights: Sequence[Float[Tensor, "weights width_out width_in"]],
+) -> tuple[Float[Tensor, "kernels rows width_out"], ...]:
+    """Maps of the same ``x``, each with a weight for every kernel, or with one for all.
 
-        return batched_linear(x if isinstance(x, Tensor) else torch.stack(list(x)), weight, fused.precision())
-    weights = weight.expand(len(x), -1, -1)
-    return torch.stack([F.linear(rows, w) for rows, w in zip(x, weights, strict=True)], dim=1).transpose(0, 1)
+    On a CPU, products one by one beat a batched one (docs/log.md).
+    """
+    if fused.is_usable(weights[0].device):
+        from mnagt.fused.linear import batched_linears
+
+        return batched_linears(x if isinstance(x, Tensor) else torch.stack(list(x)), weights, fused.precision())
+    return tuple(
+        torch.stack([F.linear(rows, w) for rows, w in zip(x, weight.expand(len(x), -1, -1), strict=True)], dim=1)
+        .transpose(0, 1)
+        for weight in weights
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from torch import Tensor
 from triton.runtime import interpreter
 
 from mnagt.fused import linear as module
-from mnagt.fused.linear import batched_linear, linear
+from mnagt.fused.linear import batched_linears, linear
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLOSE = {torch.bfloat16: 6e-3, torch.float16: 1e-3, torch.float32: 5e-4}
@@ -52,7 +53,7 @@ def inputs(rows: int, ins: int, outs: int) -> list[Tensor]:
 
 
 def fast(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return linear(x, weight, bias, "tf32") if weight.ndim == 2 else batched_linear(x, weight, "tf32")
+    return linear(x, weight, bias, "tf32") if weight.ndim == 2 else batched_linears(x, [weight], "tf32")[0]
 
 
 def slow(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -102,6 +103,19 @@ def test_large_weights_are_left_to_torch_and_their_bias_is_not(monkeypatch):
     monkeypatch.setattr(module, "_multiply_over_rows", None)
     compare(inputs(1, 191, 181))
     compare([numbers(3, 7, 191), numbers(1, 181, 191)])
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_several_maps_of_the_same_rows_add_their_gradients_up(copies):
+    def sides(function, x, *weights):
+        return torch.cat(function(x, weights), dim=2)
+
+    tensors = [numbers(3, 37, 5), numbers(copies, 7, 5, seed=1), numbers(copies, 11, 5, seed=2)]
+    together = partial(sides, lambda x, weights: batched_linears(x, weights, "tf32"))
+    apart = partial(sides, lambda x, weights: [slow(x, weight) for weight in weights])
+    dy = numbers(3, 37, 18, seed=3)
+    for mine, value in zip(outcome(together, tensors, dy), outcome(apart, tensors, dy), strict=True):
+        assert (mine - value).norm() <= CLOSE[torch.float32] * value.norm()
 
 
 def test_tf32_is_the_nearest():

@@ -1,5 +1,7 @@
 """Batch normalisation by Triton answers to its twin in float64, and the twin to torch's."""
 
+from functools import partial
+
 import pytest
 import torch
 from strategies import generator
@@ -53,6 +55,16 @@ def compare(x, counted=None, *, dtype=torch.float32, relu=False, weight=True, bi
 )
 def test_values_statistics_and_gradients_are_the_twins(rows, counted, relu, dim):
     compare(numbers(rows, dim) + numbers(dim, seed=9), counted, relu=relu)
+
+
+def test_the_outcome_may_be_rounded_at_once():
+    dy = numbers(37, 7, seed=5).bfloat16()
+    tensors = [t.float() for t in (numbers(37, 7), numbers(7), numbers(7), numbers(7), numbers(7).exp())]
+    wide = outcome(batch_norm, [*tensors, dy.float()], None, relu=True)
+    narrow = outcome(partial(batch_norm, out_type=torch.bfloat16), [*tensors, dy], None, relu=True)
+    assert wide["y"] is not None
+    torch.testing.assert_close(narrow["y"], wide["y"].bfloat16())
+    torch.testing.assert_close(narrow["dx"], wide["dx"])
 
 
 @pytest.mark.parametrize("rows", [2, 5])

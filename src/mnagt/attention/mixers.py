@@ -57,7 +57,8 @@ class Adaptive(Mixer):
         if fused.is_usable(z.device) and z.dtype != torch.float64:
             from mnagt.fused.mixer import mix
 
-            return mix(z, self.project(z), self.score.weight[0], factor, residual)
+            seen = self.project(z.transpose(0, 1)).transpose(0, 1)  # as they lie in memory: kernel by kernel
+            return mix(z, seen, self.score.weight[0], factor, residual)
         return super().forward(z, factor, residual)
 
 

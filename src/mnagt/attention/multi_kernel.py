@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mnagt.attention.attend import attend
 from mnagt.attention.kernels import Hops, Kernel
-from mnagt.linear import batched_linear, linear
+from mnagt.linear import batched_linears, linear
 
 Projections = Literal["separate", "shared"]
 
@@ -27,14 +27,23 @@ class KernelLinear(nn.Module):
 
     def forward(self, inputs: Sequence[Float[Tensor, "nodes width_in"]]) -> Float[Tensor, "nodes kernels width_out"]:
         """Kernels that are given the same tensor share one product."""
-        if all(x is inputs[0] for x in inputs):
-            weight = self.weight.expand(self.kernels, -1, -1).flatten(0, 1)
-            return linear(inputs[0], weight).unflatten(1, (self.kernels, -1))
-        return batched_linear(inputs, self.weight).transpose(0, 1)
+        return mapped([self], inputs)[0]
 
     def each(self, x: Float[Tensor, "nodes kernels width_in"]) -> Float[Tensor, "nodes kernels width_out"]:
         """The map of each kernel on its own rows."""
-        return batched_linear(x.transpose(0, 1), self.weight).transpose(0, 1)
+        return batched_linears(x.transpose(0, 1), [self.weight])[0].transpose(0, 1)
+
+
+def mapped(
+    maps: Sequence[KernelLinear], inputs: Sequence[Float[Tensor, "nodes width_in"]]
+) -> list[Float[Tensor, "nodes kernels width_out"]]:
+    """What each of the maps makes of the kernels' inputs."""
+    if all(x is inputs[0] for x in inputs):
+        weights = [
+            one.weight if len(one.weight) == one.kernels else one.weight.expand(one.kernels, -1, -1) for one in maps
+        ]
+        return [linear(inputs[0], weight).unflatten(1, (len(inputs), -1)) for weight in weights]
+    return [out.transpose(0, 1) for out in batched_linears(inputs, [one.weight for one in maps])]
 
 
 class MultiKernelAttention(nn.Module):
@@ -71,10 +80,14 @@ class MultiKernelAttention(nn.Module):
 
     def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
         queries, keys, values = zip(*(kernel(hops) for kernel in self.kernels), strict=True)
+        if all(query is key for query, key in zip(queries, keys, strict=True)):
+            query, key = mapped([self.to_query, self.to_key], queries)
+        else:
+            query, key = self.to_query(queries), self.to_key(keys)
         heads = (self.heads, self.head_dim)
         z = attend(
-            self.to_query(queries).unflatten(2, heads),
-            self.to_key(keys).unflatten(2, heads),
+            query.unflatten(2, heads),
+            key.unflatten(2, heads),
             self.to_value(values).unflatten(2, heads),
             hops.graph,
             bias=None if self.bias is None else self.bias(hops.graph),

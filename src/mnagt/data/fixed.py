@@ -15,16 +15,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from mnagt import fused
 from mnagt.data.packed import PackedDataset
 from mnagt.graphs.batch import Filled, GraphBatch
 from mnagt.graphs.sparse import pointer_of_counts
+from mnagt.tasks import NO_CLASS
 
 FILLING = 64
 """Nodes of the graphs that fill a batch up, at most."""
 NO_GRAPH = -1
 """Stands in a list of graphs where there is none."""
-NO_CLASS = -100
-"""The class of a missing graph: cross entropy leaves it out."""
 
 
 class Shape(NamedTuple):
@@ -41,6 +41,19 @@ class Shape(NamedTuple):
     def raised(self, step: int = 256) -> "Shape":
         """Room for this and a little more."""
         return Shape(self.graphs, (self.nodes // step + 1) * step, math.ceil(self.edges / step) * step)
+
+
+class Layout(NamedTuple):
+    """Where the nodes and edges of a batch come from, and how they hang together."""
+
+    node_ptr: Int[Tensor, "graphs_and_end"]
+    in_ptr: Int[Tensor, "nodes_and_end"]
+    source: Int[Tensor, "edges"]
+    node: Int[Tensor, "nodes"]
+    """The data set's node for each."""
+    edge: Int[Tensor, "edges"]
+    real: Int[Tensor, "3"]
+    """How many graphs, nodes and edges are no filling."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,51 +85,63 @@ class FixedBatches:
         up with.
         """
         data, device = self.dataset, self.dataset.device
+        layout = self._assembled(graphs, shape) if fused.is_usable(device) else self._layout(graphs, shape)
+        is_graph = graphs != NO_GRAPH
+        missing = NO_CLASS if not data.targets.is_floating_point() else math.nan
+        targets = data.targets.index_select(0, graphs.clamp(min=0))
+        has_target = is_graph.view(-1, *[1] * (targets.ndim - 1))
+        return GraphBatch(
+            sizes=layout.node_ptr.diff() if device.type == "cpu" else layout.node_ptr[1:].to("meta"),
+            node_ptr=layout.node_ptr,
+            in_ptr=layout.in_ptr,
+            source=layout.source,
+            is_symmetric=data.is_symmetric,
+            node_labels=None if data.node_labels is None else data.node_labels.index_select(0, layout.node),
+            node_values=None if data.node_values is None else data.node_values.index_select(0, layout.node),
+            edge_labels=None if data.edge_labels is None else data.edge_labels.index_select(0, layout.edge),
+            edge_values=None if data.edge_values is None else data.edge_values.index_select(0, layout.edge),
+            targets=torch.where(has_target, targets, missing),
+            encodings={name: column.index_select(0, layout.node) for name, column in data.encodings.items()},
+            filled=Filled(*layout.real.unbind(), max(FILLING, int(data.sizes.max()))),
+        )
+
+    def _assembled(self, graphs: Int[Tensor, "slots"], shape: Shape) -> Layout:
+        from mnagt.fused.assemble import assemble
+
+        return Layout(*assemble(graphs, *self._ptrs, self.dataset.source, shape.nodes, shape.edges, FILLING))
+
+    def _layout(self, graphs: Int[Tensor, "slots"], shape: Shape) -> Layout:
+        """The twin of ``mnagt.fused.assemble``."""
         all_node_ptr, all_edge_ptr, all_in_ptr = self._ptrs
         is_graph = graphs != NO_GRAPH
         graphs = graphs.clamp(min=0)
         nodes, edges = (torch.where(is_graph, ptr.diff()[graphs], 0) for ptr in (all_node_ptr, all_edge_ptr))
-        real = Filled(is_graph.sum(), nodes.sum(), edges.sum(), max(FILLING, int(data.sizes.max())))
+        real_nodes, real_edges = nodes.sum(), edges.sum()
 
-        filling = torch.arange(-(-shape.nodes // FILLING), device=device) * FILLING
-        sizes = torch.cat([nodes, (shape.nodes - real.nodes - filling).clamp(0, FILLING)])
+        filling = torch.arange(-(-shape.nodes // FILLING), device=graphs.device) * FILLING
+        sizes = torch.cat([nodes, (shape.nodes - real_nodes - filling).clamp(0, FILLING)])
         node_ptr, edge_ptr = pointer_of_counts(sizes), pointer_of_counts(edges)
         # filling nodes and edges share one more place, whose rows are the data set's first
         first_node = torch.cat([all_node_ptr[graphs] - node_ptr[: len(graphs)], graphs.new_zeros(1)])
         first_edge = torch.cat([all_edge_ptr[graphs] - edge_ptr[:-1], graphs.new_zeros(1)])
 
-        node = torch.arange(shape.nodes, device=device)
+        node = torch.arange(shape.nodes, device=graphs.device)
         place = torch.searchsorted(node_ptr[1 : len(graphs) + 1], node, right=True)
-        is_node = node < real.nodes
-        row = torch.where(is_node, node + first_node[place], 0)
+        is_node = node < real_nodes
+        node_row = torch.where(is_node, node + first_node[place], 0)
 
-        edge = torch.arange(shape.edges, device=device)
+        edge = torch.arange(shape.edges, device=graphs.device)
         edge_place = torch.searchsorted(edge_ptr[1:], edge, right=True)
-        is_edge = edge < real.edges
+        is_edge = edge < real_edges
         edge_row = torch.where(is_edge, edge + first_edge[edge_place], 0)
 
         # the e-th of the filling edges, E in all, is a loop at the floor(e N / E)-th of the N filling nodes
-        spare_nodes, spare_edges = shape.nodes - real.nodes, (shape.edges - real.edges).clamp(min=1)
-        loop = real.nodes + (edge - real.edges) * spare_nodes // spare_edges
-        source = torch.where(is_edge, data.source[edge_row] + node_ptr[edge_place.clamp(max=len(graphs) - 1)], loop)
-        before = -(-(node - real.nodes) * (shape.edges - real.edges) // spare_nodes)
-        start = torch.where(is_node, all_in_ptr[row] - first_edge[place], real.edges + before)
+        spare_nodes, spare_edges = shape.nodes - real_nodes, (shape.edges - real_edges).clamp(min=1)
+        loop = real_nodes + (edge - real_edges) * spare_nodes // spare_edges
+        home = node_ptr[edge_place.clamp(max=len(graphs) - 1)]
+        source = torch.where(is_edge, self.dataset.source[edge_row] + home, loop)
+        before = -(-(node - real_nodes) * (shape.edges - real_edges) // spare_nodes)
+        start = torch.where(is_node, all_in_ptr[node_row] - first_edge[place], real_edges + before)
         in_ptr = torch.cat([start, start.new_full((1,), shape.edges)])
-
-        missing = NO_CLASS if not data.targets.is_floating_point() else math.nan
-        targets = data.targets.index_select(0, graphs)
-        has_target = is_graph.view(-1, *[1] * (targets.ndim - 1))
-        return GraphBatch(
-            sizes=sizes if device.type == "cpu" else sizes.to("meta"),
-            node_ptr=node_ptr,
-            in_ptr=in_ptr.int(),
-            source=source.int(),
-            is_symmetric=data.is_symmetric,
-            node_labels=None if data.node_labels is None else data.node_labels.index_select(0, row),
-            node_values=None if data.node_values is None else data.node_values.index_select(0, row),
-            edge_labels=None if data.edge_labels is None else data.edge_labels.index_select(0, edge_row),
-            edge_values=None if data.edge_values is None else data.edge_values.index_select(0, edge_row),
-            targets=torch.where(has_target, targets, missing),
-            encodings={name: column.index_select(0, row) for name, column in data.encodings.items()},
-            filled=real,
-        )
+        real = torch.stack([is_graph.sum(), real_nodes, real_edges])
+        return Layout(node_ptr, in_ptr.int(), source.int(), node_row, edge_row, real)

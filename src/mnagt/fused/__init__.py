@@ -26,6 +26,11 @@ def precision() -> Literal["tf32", "ieee"]:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
+def autocast_type(device: torch.device) -> torch.dtype | None:
+    """The type in which autocast wants matrices multiplied; None where there is no autocast."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+
+
 @cache
 def why_not() -> str | None:
     """What keeps Triton from running on this machine's GPU; None if nothing does."""

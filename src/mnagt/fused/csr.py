@@ -118,24 +118,24 @@ def _sum_tile(
     start = tl.load(ptr + row, mask=row < rows, other=0)
     length = (tl.load(ptr + row + 1, mask=row < rows, other=0) - start).to(tl.int32)
     is_mine = (row < rows) & (length >= least) & (length <= most)
-    mine = tl.where(is_mine, length, 0)[None, :]
+    mine = tl.where(is_mine, length, 0)[:, None]
     is_column = (column < dim)[None, :]
-    total = tl.zeros([ones, row.shape[0], column.shape[0]], sum_type)
+    is_there = is_mine[:, None] & is_column
+    result = tl.zeros([row.shape[0], column.shape[0]], sum_type)
+    if with_self:
+        result += tl.load(x + row.to(tl.int64)[:, None] * x_stride + column[None, :], mask=is_there, other=0.0)
+        if before is not None:
+            result *= tl.load(before + row, mask=is_mine, other=0.0).to(sum_type)[:, None]
+    total = tl.zeros([row.shape[0], ones, column.shape[0]], sum_type)
     for done in range(0, tl.max(mine), ones):
-        one = done + tl.arange(0, ones)[:, None]
-        j = tl.load(index + start[None, :] + one, mask=one < mine, other=0).to(tl.int64)
+        one = done + tl.arange(0, ones)[None, :]
+        j = tl.load(index + start[:, None] + one, mask=one < mine, other=0).to(tl.int64)
         at = j[:, :, None] * x_stride + column[None, None, :]
-        number = tl.load(x + at, mask=(one < mine)[:, :, None] & is_column[None, :, :], other=0.0).to(sum_type)
+        number = tl.load(x + at, mask=(one < mine)[:, :, None] & is_column[:, None, :], other=0.0).to(sum_type)
         if before is not None:
             number *= tl.load(before + j, mask=one < mine, other=0.0).to(sum_type)[:, :, None]
         total += number
-    is_there = is_mine[:, None] & is_column
-    result = tl.sum(total, 0)
-    if with_self:
-        own = tl.load(x + row.to(tl.int64)[:, None] * x_stride + column[None, :], mask=is_there, other=0.0).to(sum_type)
-        if before is not None:
-            own *= tl.load(before + row, mask=is_mine, other=0.0).to(sum_type)[:, None]
-        result += own
+    result += tl.sum(total, 1)
     if after is not None:
         result *= tl.load(after + row, mask=is_mine, other=0.0).to(sum_type)[:, None]
     tl.store(y + row.to(tl.int64)[:, None] * dim + column[None, :], result, mask=is_there)

@@ -36,32 +36,40 @@ TYPES = {torch.float16, torch.bfloat16, torch.float32}
 
 
 def layer_norm(
-    x: Float[Tensor, "rows dim"], weight: Float[Tensor, "dim"], bias: Float[Tensor, "dim"], eps: float
+    x: Float[Tensor, "rows dim"],
+    weight: Float[Tensor, "dim"],
+    bias: Float[Tensor, "dim"],
+    eps: float,
+    out_type: torch.dtype | None = None,
 ) -> Float[Tensor, "rows dim"]:
-    """Normalise every row, in float32 within. The result is of the type of ``x``, under autocast too."""
+    """Normalise every row, in float32 within. The result is of ``out_type``, or else of the type of ``x``."""
     if x.dtype not in TYPES or x.shape[1] > WIDEST:
         raise InputError(
             f"layer_norm takes float32, bfloat16 or float16 and at most {WIDEST} columns, "
             f"got {x.dtype} and {x.shape[1]}; layer_norm_reference takes them"
         )
     if x.numel() == 0:
-        return layer_norm_reference(x, weight, bias, eps)
-    return _LayerNorm.apply(x, weight, bias, eps)  # type: ignore[return-value]
+        return layer_norm_reference(x, weight, bias, eps, out_type)
+    return _LayerNorm.apply(x, weight, bias, eps, out_type or x.dtype)  # type: ignore[return-value]
 
 
 def layer_norm_reference(
-    x: Float[Tensor, "rows dim"], weight: Float[Tensor, "dim"], bias: Float[Tensor, "dim"], eps: float
+    x: Float[Tensor, "rows dim"],
+    weight: Float[Tensor, "dim"],
+    bias: Float[Tensor, "dim"],
+    eps: float,
+    out_type: torch.dtype | None = None,
 ) -> Float[Tensor, "rows dim"]:
     """The same in torch, with the derivative left to autograd."""
-    return F.layer_norm(x.to(weight.dtype), weight.shape, weight, bias, eps).to(x.dtype)
+    return F.layer_norm(x.to(weight.dtype), weight.shape, weight, bias, eps).to(out_type or x.dtype)
 
 
 class _LayerNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, out_type: torch.dtype) -> Tensor:
         x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
         rows, dim = x.shape
-        y, used = torch.empty_like(x), x.new_empty(2, rows, dtype=torch.float32)
+        y, used = torch.empty_like(x, dtype=out_type), x.new_empty(2, rows, dtype=torch.float32)
         sizes = _sizes(dim, TILE)
         with torch.cuda.device_of(x):
             _normalise[(triton.cdiv(rows, sizes["block"]),)](x, weight, bias, y, used, rows, eps, **sizes)
@@ -82,7 +90,7 @@ class _LayerNorm(torch.autograd.Function):
         with torch.cuda.device_of(x):
             _normalise_backward[(programs,)](dy, x, weight, used, dx, sums, rows, **sizes)
             add_up(sums, dweight, dbias)
-        return dx, dweight, dbias, None
+        return dx, dweight, dbias, None, None
 
 
 def _sizes(dim: int, tile: int) -> dict[str, int]:

@@ -13,6 +13,7 @@ Where :math:`W` is large, torch makes :math:`\dot W` too, and Triton only sums :
 # (Triton's types know neither its launch options nor numbers given for constants.)
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -22,6 +23,8 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from mnagt.fused import autocast_type
 
 TILE = 64
 """Rows and columns of the piece of a gradient that a program makes."""
@@ -34,43 +37,49 @@ TYPES = {torch.float16, torch.bfloat16, torch.float32}
 
 def linear(
     x: Float[Tensor, "*rows in"],
-    weight: Float[Tensor, "out in"],
-    bias: Float[Tensor, "out"] | None,
+    weight: Float[Tensor, "*maps out in"],
+    bias: Float[Tensor, "all_out"] | None,
     precision: Literal["tf32", "ieee"],
-) -> Float[Tensor, "*rows out"]:
-    """As :func:`torch.nn.functional.linear`, its twin, under autocast too.
+) -> Float[Tensor, "*rows all_out"]:
+    """As :func:`torch.nn.functional.linear`, its twin, under autocast too; several maps side by side.
 
     ``precision`` says how float32 is multiplied for the gradient of ``weight``: rounded to tf32, or, by torch, in full.
     Gradients of ``weight`` and ``bias`` are summed in float32 and come in the types of the two.
     """
     x = _as_autocast(x)
     if not _has_kernel(x, weight, precision):
-        return F.linear(x, weight, bias)
-    return _Linear.apply(x, weight, bias)  # type: ignore[return-value]
+        return F.linear(x, weight.flatten(0, -2), bias)
+    used = _rounded_to(weight, x.dtype)
+    return _Linear.apply(x, weight, bias, used, None if bias is None else _rounded_to(bias, x.dtype))  # type: ignore
 
 
-def batched_linear(
-    x: Float[Tensor, "kernels rows in"], weight: Float[Tensor, "weights out in"], precision: Literal["tf32", "ieee"]
-) -> Float[Tensor, "kernels rows out"]:
-    """A linear layer for each kernel, or, if there is but one weight, the same for all.
+def batched_linears(
+    x: Float[Tensor, "kernels rows in"],
+    weights: Sequence[Float[Tensor, "weights out in"]],
+    precision: Literal["tf32", "ieee"],
+) -> tuple[Float[Tensor, "kernels rows out"], ...]:
+    """Linear layers of the same ``x``, each with a weight for every kernel, or with one for all.
 
-    The twin is ``torch.matmul(x, weight.mT)``: one ``x`` goes through all weights too. The first two axes of
+    The twin is ``torch.matmul(x, weight.mT)`` for each: one ``x`` goes through all weights too. The first two axes of
     ``x`` may lie in memory in any order.
     """
     x = _as_autocast(x)
     if len(x) == 1:
-        x = x.expand(len(weight), -1, -1)
-    if not _has_kernel(x, weight, precision) or weight[0].numel() > LARGE:
-        return torch.matmul(x, weight.mT)
-    return _BatchedLinear.apply(x, weight)  # type: ignore[return-value]
+        x = x.expand(len(weights[0]), -1, -1)
+    if not all(_has_kernel(x, weight, precision) and weight[0].numel() <= LARGE for weight in weights):
+        return tuple(torch.matmul(x, weight.mT) for weight in weights)
+    return _BatchedLinears.apply(x, [_rounded_to(weight, x.dtype) for weight in weights], *weights)  # type: ignore
 
 
 def _as_autocast(x: Tensor) -> Tensor:
     """``x`` in the type that autocast wants of what is multiplied."""
-    device = x.device.type
-    if torch.is_autocast_enabled(device) and x.dtype in TYPES:
-        return x.to(torch.get_autocast_dtype(device))
-    return x
+    return x.to(autocast_type(x.device) or x.dtype) if x.dtype in TYPES else x
+
+
+def _rounded_to(parameter: Tensor, dtype: torch.dtype) -> Tensor:
+    """The parameter in type ``dtype``: the copy that its optimiser keeps, if there is one."""
+    kept = getattr(parameter, "rounded", None)
+    return kept if kept is not None and kept.dtype == dtype else parameter.detach().to(dtype)
 
 
 def _has_kernel(x: Tensor, weight: Tensor, precision: str) -> bool:
@@ -81,11 +90,13 @@ def _has_kernel(x: Tensor, weight: Tensor, precision: str) -> bool:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        used = weight.to(x.dtype)
-        ctx.save_for_backward(x, used)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *used: Tensor | None) -> Tensor:
+        used_weight, used_bias = used
+        assert used_weight is not None
+        ctx.weight_shape, used_weight = weight.shape, used_weight.flatten(0, -2)
+        ctx.save_for_backward(x, used_weight)
         ctx.weight_type, ctx.bias_type = weight.dtype, None if bias is None else bias.dtype
-        return F.linear(x, used, None if bias is None else bias.to(x.dtype))
+        return F.linear(x, used_weight, used_bias)
 
     @staticmethod
     @once_differentiable
@@ -101,31 +112,32 @@ class _Linear(torch.autograd.Function):
                     dweight = torch.matmul(dy.T, flat).to(ctx.weight_type)
                 if ctx.needs_input_grad[2]:
                     dbias = _sum_over_rows(dy, ctx.bias_type)
-            elif any(ctx.needs_input_grad[1:]):
+            elif any(ctx.needs_input_grad[1:3]):
                 dweights, dbias = _multiply_over_rows(dy[None], flat[None], 1, ctx.weight_type, ctx.bias_type)
                 dweight = dweights[0]
-        return dx, dweight, dbias
+        return dx, None if dweight is None else dweight.view(ctx.weight_shape), dbias, None, None
 
 
-class _BatchedLinear(torch.autograd.Function):
+class _BatchedLinears(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        used = weight.to(x.dtype)
-        ctx.save_for_backward(x, used)
-        ctx.weight_type = weight.dtype
-        return torch.matmul(x, used.mT)
+    def forward(ctx: Any, x: Tensor, used: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(x, *used)
+        ctx.weight_types = [weight.dtype for weight in weights]
+        return tuple(torch.matmul(x, weight.mT) for weight in used)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight = ctx.saved_tensors
-        dx = dweight = None
+        x, *weights = ctx.saved_tensors
+        dx, dweights = None, []
         if ctx.needs_input_grad[0]:
             with torch.autocast(x.device.type, enabled=False):
-                dx = torch.matmul(grads[0], weight)
-        if ctx.needs_input_grad[1]:
-            dweight, _ = _multiply_over_rows(grads[0], x, len(weight), ctx.weight_type, None)
-        return dx, dweight
+                for dy, weight in zip(grads, weights, strict=True):
+                    weight = weight.expand(len(x), -1, -1)
+                    dx = torch.bmm(dy, weight) if dx is None else dx.baddbmm_(dy, weight)
+        for dy, weight, dtype, is_asked in zip(grads, weights, ctx.weight_types, ctx.needs_input_grad[2:], strict=True):
+            dweights.append(_multiply_over_rows(dy, x, len(weight), dtype, None)[0] if is_asked else None)
+        return dx, None, *dweights
 
 
 def _multiply_over_rows(

@@ -10,7 +10,7 @@ With :math:`g = \partial L / \partial y` and :math:`a_k = (f \odot g)\, z^{k\top
           \dot p^k = \dot s_k\, w \odot (1 - \tanh^2 p^k)
 
 and, summed over nodes, :math:`\dot f = g \odot \sum_k \alpha_k z^k` and :math:`\dot w = \sum_k \dot s_k \tanh p^k`. One
-launch forward and one backward, in which a program sums over its nodes and torch over the programs. What the kernels
+launch forward and two backward: a program sums over its nodes, the second launch over the programs. What the kernels
 bring is read once each way; the forward pass leaves the scores, their maximum and the sum under the softmax for the
 backward.
 """
@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mnagt.errors import InputError
+from mnagt.fused.linear import add_up
 
 TILE = 1024
 """Numbers of each kernel that a program reads at a time: 8 for each thread of four warps."""
@@ -99,12 +100,13 @@ class _Mix(torch.autograd.Function):
         unit, strides = _strides(z, p, dz, dp)
         programs = min(triton.cdiv(nodes, sizes["block"]), PROGRAMS)
         sums = torch.empty(1 if factor is None else 2, programs, dim, dtype=torch.float32, device=z.device)
+        total = sums.new_empty(len(sums), dim)
         with torch.cuda.device_of(z):
             _mix_backward[(programs,)](
                 dy, z, p, w, factor, scores, dz, dp, sums, nodes, *strides,
                 slots=triton.next_power_of_2(kernels), unit=unit, **sizes,
             )  # fmt: skip
-        total = sums.sum(1)
+            add_up(sums, total, None)
         dfactor = None if factor is None else total[1].to(factor.dtype)
         return dz, dp, total[0].to(w.dtype), dfactor, grads[0] if ctx.has_residual else None
 

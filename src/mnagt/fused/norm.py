@@ -51,13 +51,18 @@ def batch_norm(
     momentum: float,
     eps: float,
     relu: bool,
+    out_type: torch.dtype | None = None,
 ) -> Float[Tensor, "rows dim"]:
-    """Normalise all rows by the statistics of the first ``counted`` (None: all), and keep the running ones in step."""
+    """Normalise all rows by the statistics of the first ``counted`` (None: all), and keep the running ones in step.
+
+    The result is of ``out_type``, or else of the type of ``x``.
+    """
     if x.dtype not in TYPES:
         raise InputError(f"batch_norm takes float32, bfloat16 or float16, got {x.dtype}; batch_norm_reference takes it")
     if x.numel() == 0:
-        return x.clone()
-    return _BatchNorm.apply(x, weight, bias, running_mean, running_var, counted, momentum, eps, relu)  # type: ignore
+        return x.to(out_type or x.dtype, copy=True)
+    rest = (running_mean, running_var, counted, momentum, eps, relu, out_type or x.dtype)
+    return _BatchNorm.apply(x, weight, bias, *rest)  # type: ignore[return-value]
 
 
 def batch_norm_reference(
@@ -88,13 +93,13 @@ def batch_norm_reference(
 class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
-        running_mean, running_var, counted, momentum, eps, ctx.relu = rest
+        running_mean, running_var, counted, momentum, eps, ctx.relu, out_type = rest
         x = x.contiguous()
         rows, dim = x.shape
         shares, span, grid, sizes = _shares(rows, dim)
         found = x.new_empty(2, shares, dim, dtype=torch.float32)
         used = x.new_empty(2, dim, dtype=torch.float32)
-        y = torch.empty_like(x)
+        y = torch.empty_like(x, dtype=out_type)
         with torch.cuda.device_of(x):
             _find[grid](x, counted, found, rows, span, shares, dim, **sizes)
             _normalise[grid](
@@ -121,7 +126,7 @@ class _BatchNorm(torch.autograd.Function):
                 dy, x, weight, bias, counted, used, found, dx, dweight, dbias,
                 rows, span, shares, dim, ctx.relu, triton.next_power_of_2(shares), **sizes,
             )  # fmt: skip
-        return dx, dweight, dbias, *[None] * 6
+        return dx, dweight, dbias, *[None] * 7
 
 
 def _shares(rows: int, dim: int) -> tuple[int, int, tuple[int, int], dict[str, int]]:

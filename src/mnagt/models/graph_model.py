@@ -9,17 +9,20 @@ from torch import Tensor, nn
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
+from mnagt.linear import Linear
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.layer import Layer
 from mnagt.models.norms import BatchNorm
 from mnagt.models.readouts import Readout
+from mnagt.models.recompute import Recomputed
 from mnagt.models.subtrees import Subtrees
 
 
 class GraphModel(nn.Module):
     """``head(readout(layers(encoder(graph))))``. A layer is any module from (X, graph) to X.
 
-    With ``subtrees`` what they say stands beside the readout, and both are normalised.
+    With ``subtrees`` what they say stands beside the readout, and both are normalised. With ``recomputed`` set,
+    training keeps only what goes from layer to layer.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class GraphModel(nn.Module):
         self.encoder, self.layers, self.readout, self.head = encoder, nn.ModuleList(layers), readout, head
         self.features, self.subtrees = features, subtrees
         self.norm = None if subtrees is None else BatchNorm(readout.dim + subtrees.dim)
+        self.recomputed: Recomputed | None = None
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
         return self.head(self.embed(graph))
@@ -43,7 +47,7 @@ class GraphModel(nn.Module):
         """A vector for each graph: what the head answers from."""
         x, inner = self.start(graph)
         for layer in self.layers:
-            x = layer(x, inner)
+            x = layer(x, inner) if self.recomputed is None or not self.training else self.recomputed(layer, x, inner)
         out = self.readout(x, inner)
         if self.subtrees is None or self.norm is None:
             return out
@@ -79,4 +83,4 @@ class GraphModel(nn.Module):
 
 def head(dim: int, outputs: int, dropout: float = 0.0, width_in: int | None = None) -> nn.Sequential:
     """A linear map, ReLU, and the answer."""
-    return nn.Sequential(nn.Linear(width_in or dim, dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dim, outputs))
+    return nn.Sequential(Linear(width_in or dim, dim), nn.ReLU(), nn.Dropout(dropout), Linear(dim, outputs))

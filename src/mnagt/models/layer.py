@@ -78,7 +78,8 @@ class Layer(nn.Module):
 
     def seen(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
         """What each kernel brings to each node, before they are merged."""
-        return self.attention(Hops(self.norm_attention(x, graph.real_nodes), graph, list(self.gnn), self.adjacency))
+        x = self.norm_attention(x, graph.real_nodes, rounded=True)
+        return self.attention(Hops(x, graph, list(self.gnn), self.adjacency))
 
     def kernel_weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels"] | None:
         """How each node weighs its kernels; None where the mixer does not weigh."""
@@ -86,7 +87,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         x = self._merged(self.seen(x, graph), self.residual(x, graph))
-        return self.scale_ffn(self.dropout(self.ffn(self.norm_ffn(x, graph.real_nodes)))) + x
+        return self.scale_ffn(self.dropout(self.ffn(self.norm_ffn(x, graph.real_nodes, rounded=True)))) + x
 
     def _merged(
         self, z: Float[Tensor, "nodes kernels dim"], residual: Float[Tensor, "nodes dim"]

@@ -1,4 +1,8 @@
-"""Normalisation of vectors. ``counted`` says how many rows, from the first, are real; None means all."""
+"""Normalisation of vectors.
+
+``counted`` says how many rows, from the first, are real; None means all. ``rounded`` says that the outcome only goes
+into products of matrices: under autocast on a GPU it then comes in the narrow type that they are taken in.
+"""
 
 import torch
 from jaxtyping import Float, Int
@@ -6,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mnagt import fused
+from mnagt.models.recompute import is_second_time
 
 Counted = Int[Tensor, ""] | None
 
@@ -28,7 +33,9 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(dim))
         self.relu = relu
 
-    def forward(self, input: Float[Tensor, "rows dim"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
+    def forward(
+        self, input: Float[Tensor, "rows dim"], counted: Counted = None, *, rounded: bool = False
+    ) -> Float[Tensor, "rows dim"]:
         if self.training and fused.is_usable(input.device) and input.dtype != torch.float64:
             from mnagt.fused.norm import batch_norm
 
@@ -39,15 +46,16 @@ class BatchNorm(nn.Module):
                 self.running_mean,
                 self.running_var,
                 counted,
-                momentum=self.momentum,
+                momentum=0.0 if is_second_time() else self.momentum,
                 eps=self.eps,
                 relu=self.relu,
+                out_type=fused.autocast_type(input.device) if rounded else None,
             )
         if self.training and counted is not None:
             out = self._over_counted(input, counted)
         else:
             of_batch = self.training and input.shape[0] >= 2
-            share = self.momentum if of_batch else 0.0
+            share = self.momentum if of_batch and not is_second_time() else 0.0
             out = F.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, of_batch, share, self.eps
             )
@@ -60,7 +68,7 @@ class BatchNorm(nn.Module):
         is_lone = counted < 2
         mean, var = torch.where(is_lone, self.running_mean, mean), torch.where(is_lone, self.running_var, var)
         with torch.no_grad():
-            share = torch.where(is_lone, 0.0, self.momentum)
+            share = torch.where(is_lone, 0.0, 0.0 if is_second_time() else self.momentum)
             self.running_mean.lerp_(mean.detach().to(self.running_mean), share)
             unbiased = var.detach() * counted / (counted - 1).clamp(min=1)
             self.running_var.lerp_(unbiased.to(self.running_var), share)
@@ -71,11 +79,14 @@ class BatchNorm(nn.Module):
 class LayerNorm(nn.LayerNorm):
     """Over the columns of each row."""
 
-    def forward(self, input: Float[Tensor, "rows dim"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
+    def forward(
+        self, input: Float[Tensor, "rows dim"], counted: Counted = None, *, rounded: bool = False
+    ) -> Float[Tensor, "rows dim"]:
         if fused.is_usable(input.device) and input.dtype != torch.float64:
             from mnagt.fused.layer_norm import layer_norm
 
-            return layer_norm(input, self.weight, self.bias, self.eps)
+            out_type = fused.autocast_type(input.device) if rounded else None
+            return layer_norm(input, self.weight, self.bias, self.eps, out_type)
         return super().forward(input)
 
 
@@ -83,7 +94,9 @@ class NoNorm(nn.Identity):
     def __init__(self, dim: int) -> None:
         super().__init__()
 
-    def forward(self, input: Float[Tensor, "rows dim"], counted: Counted = None) -> Float[Tensor, "rows dim"]:
+    def forward(
+        self, input: Float[Tensor, "rows dim"], counted: Counted = None, *, rounded: bool = False
+    ) -> Float[Tensor, "rows dim"]:
         return input
 
 

@@ -21,6 +21,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.models.recompute import Recomputed
 from mnagt.tasks import Task
 from mnagt.training.checkpoint import (
     load_optimizer,
@@ -34,7 +35,7 @@ from mnagt.training.checkpoint import (
     under,
 )
 from mnagt.training.config import TrainConfig
-from mnagt.training.optim import adamw, learning_rate, memory, set_rate
+from mnagt.training.optim import adamw, learning_rate, memory, refresh, release, set_rate
 from mnagt.training.progress import Reporter
 from mnagt.training.recorded import RecordedOutputs, RecordedSteps
 
@@ -96,6 +97,8 @@ class Trainer:
         self.split, self.task, self.config = split, task, config
         self.checkpoint, self.should_stop = checkpoint, should_stop
         self.reporter = reporter or Reporter()
+        if config.recompute:
+            self.model.recomputed = Recomputed()  # type: ignore[assignment]
         self.optimizer = adamw(model, config)
         self.average = copy.deepcopy(model) if config.average else None
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
@@ -118,6 +121,7 @@ class Trainer:
             while self.at.epoch < self.config.epochs:
                 self._epoch()
             self.save()
+        release(self.optimizer)
         self.model.load_state_dict(self.best)
         return self.at
 
@@ -181,8 +185,6 @@ class Trainer:
         loss = self.task.loss(output[: len(batch.targets)].float(), batch.targets)
         self.optimizer.zero_grad()
         loss.backward()
-        if self.config.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         return loss.detach()
 
@@ -256,6 +258,7 @@ class Trainer:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{path}: not a checkpoint of this run ({reason}); restore it or train again") from error
+        refresh(self.optimizer)
         self.best = {name: t.to(self.device) for name, t in under("best", tensors).items()}
 
 

@@ -1,24 +1,51 @@
 """AdamW with warm-up: which parameters decay, and the learning rate at each step."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mnagt import fused
 from mnagt.training.config import TrainConfig
 
 
 def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW that spares vectors (norms, biases) from decay."""
+    """AdamW that clips, and spares vectors (norms, biases) from decay."""
+    groups = decay_groups(model, config.weight_decay)
+    p = next(model.parameters())
+    if p.device.type == "cpu":
+        return ClippedAdamW(groups, lr=config.lr, clip=config.clip)
+    rate = torch.tensor(config.lr, device=p.device)  # read on the GPU, so that a recorded step can be given another
+    if fused.is_usable(p.device) and p.dtype == torch.float32:
+        from mnagt.fused.adamw import FlatAdamW
+
+        rounded_type = torch.bfloat16 if config.precision == "bf16" else None
+        return FlatAdamW(groups, rate, clip=config.clip, rounded_type=rounded_type)
+    return ClippedAdamW(groups, lr=rate, clip=config.clip, capturable=True)
+
+
+def decay_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
+    """The model's parameters as an optimiser takes them: matrices, which decay, and vectors, which do not."""
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     spared = [p for p in model.parameters() if p.ndim < 2]
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": spared, "weight_decay": 0.0}]
-    groups = [group for group in groups if group["params"]]
-    device = next(model.parameters()).device
-    if device.type == "cpu":
-        return torch.optim.AdamW(groups, lr=config.lr, fused=True)
-    rate = torch.tensor(config.lr, device=device)  # read on the GPU, so that a recorded step can be given another
-    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=True)
+    groups = [{"params": decayed, "weight_decay": decay}, {"params": spared, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+class ClippedAdamW(torch.optim.AdamW):
+    """AdamW that first clips the gradients of all parameters together to the norm ``clip``, unless that is 0."""
+
+    def __init__(
+        self, groups: list[dict[str, Any]], *, lr: float | Tensor, clip: float, capturable: bool = False
+    ) -> None:
+        super().__init__(groups, lr=lr, fused=True, capturable=capturable)
+        self.clip = clip
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        if self.clip:
+            nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.clip)
+        super().step()
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -29,8 +56,21 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
+def refresh(optimizer: torch.optim.Optimizer) -> None:
+    """To be called when somebody but the optimiser has changed the parameters."""
+    if hasattr(optimizer, "refresh"):
+        optimizer.refresh()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def release(optimizer: torch.optim.Optimizer) -> None:
+    """To be called when training is over: parameters are no longer kept in step with copies of them."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            vars(p).pop("rounded", None)
+
+
 def memory(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """The tensors in which the optimiser remembers past gradients, made now if it has taken no step yet."""
+    """The tensors that a step changes beside the parameters; made now if none has been taken yet."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if not optimizer.state:
         for p in parameters:
@@ -42,7 +82,10 @@ def memory(optimizer: torch.optim.Optimizer) -> list[Tensor]:
         set_rate(optimizer, rate)
         for state in optimizer.state.values():
             state["step"].zero_()
-    return [tensor for p in parameters for tensor in optimizer.state[p].values()]
+    rounded = getattr(optimizer, "rounded", None)
+    return [tensor for p in parameters for tensor in optimizer.state[p].values()] + (
+        [] if rounded is None else [rounded]
+    )
 
 
 def learning_rate(step: int, steps: int, config: TrainConfig) -> float:

@@ -7,6 +7,7 @@ they cost one. What is recorded is what runs eagerly: the same model, loss and o
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +18,10 @@ from mnagt.data.fixed import NO_GRAPH, FixedBatches, Shape
 from mnagt.data.packed import PackedDataset
 from mnagt.graphs.batch import GraphBatch
 
-HEADROOM = 3.5
-"""A shape is made for batches that are larger than average by so many standard deviations."""
+HEADROOM = (0.5, 1.5, 3.5)
+"""Shapes are made for batches that are larger than average by so many standard deviations."""
+WORTH_IT = 0.85
+"""A shape is made beside the next larger one if it has at most this share of its nodes or edges."""
 
 
 @dataclass(eq=False)
@@ -44,20 +47,29 @@ class RecordedSteps:
     def __call__(self, graphs: Int[Tensor, "some"]) -> Float[Tensor, ""]:
         """The loss of a step on these graphs; the next call overwrites it."""
         self._graphs.copy_(F.pad(graphs, (0, self.batch_size - len(graphs)), value=NO_GRAPH), non_blocking=True)
-        needed = self._batches.shape_of(graphs)
-        shape = min((shape for shape in self._recorded if shape.holds(needed)), default=None)
-        if shape is None:
-            shape = self._roomy(needed)
+        shape = self._shape_for(self._batches.shape_of(graphs))
+        if shape not in self._recorded:
             self._recorded[shape] = self._record(shape)
         self._recorded[shape].replay()
         return self._loss
 
-    def _roomy(self, needed: Shape) -> Shape:
-        """Room for ``needed``, and for most batches to come."""
+    def _shape_for(self, needed: Shape) -> Shape:
+        """The smallest of the usual shapes with room for ``needed``; if there is none, one of its own."""
+        known = {*self._ladder, *self._recorded}
+        return min((shape for shape in known if shape.holds(needed)), default=needed.raised())
+
+    @cached_property
+    def _ladder(self) -> list[Shape]:
+        """The shapes that most batches go into: one if they are all alike, more if they are not."""
         size, root = self.batch_size, self.batch_size**0.5
-        counts = (ptr.diff().double() for ptr in (self.dataset.node_ptr, self.dataset.edge_ptr))
-        nodes, edges = (int(size * c.mean() + HEADROOM * root * c.std(correction=0)) for c in counts)
-        return Shape(size, max(needed.nodes, nodes), max(needed.edges, edges)).raised()
+        counts = [ptr.diff().double() for ptr in (self.dataset.node_ptr, self.dataset.edge_ptr)]
+        ladder: list[Shape] = []
+        for above in reversed(HEADROOM):
+            nodes, edges = (int(size * c.mean() + above * root * c.std(correction=0)) for c in counts)
+            shape = Shape(size, nodes, edges).raised()
+            if not ladder or min(shape.nodes / ladder[-1].nodes, shape.edges / max(ladder[-1].edges, 1)) <= WORTH_IT:
+                ladder.append(shape)
+        return ladder
 
     def _record(self, shape: Shape) -> torch.cuda.CUDAGraph:
         with _apart(), self._undone():
