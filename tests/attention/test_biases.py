@@ -1,11 +1,14 @@
 """Biases speak of pairs, in the order that attention reads them."""
 
 import networkx as nx
+import pytest
 import torch
 from hypothesis import given
 from strategies import batches, random_batch
 
+from mnagt.attention import biases
 from mnagt.attention.biases import EdgesOnly, ShortestPath, edge_pairs, pair_nodes, path_means, path_steps, self_pairs
+from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import shortest_paths
 
@@ -55,3 +58,10 @@ def test_the_mean_of_the_number_one_along_a_path_is_one(graph):
     is_path = (distances >= 1) & (distances <= 3)
     torch.testing.assert_close(ones, is_path.float())
     torch.testing.assert_close(places, torch.where(is_path, (distances - 1) / 2, 0.0))
+
+
+def test_paths_that_cost_too_much_are_refused_with_the_cost(monkeypatch):
+    graph = random_batch([7], 0.5, seed=3)
+    monkeypatch.setattr(biases, "MOST_GIB", 1e-9)
+    with pytest.raises(InputError, match=r"largest of 7 nodes, need .* GiB.*smaller batches"):
+        path_steps(graph, shortest_paths(graph, 3), 3)

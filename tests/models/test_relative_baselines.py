@@ -13,12 +13,13 @@ from mnagt.attention.kernels import Hops
 from mnagt.errors import InputError
 from mnagt.graphs import encodings
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import spectrum
 from mnagt.graphs.features import Columns, Features
 from mnagt.models.gophormer import GophormerConfig, Proximity, gophormer
 from mnagt.models.graphit import GraphitConfig, TiedAttention, graphit
 from mnagt.models.grover import DyMpn, GroverConfig, grover
 from mnagt.models.grpe import GrpeConfig, RelativeAttention, grpe
-from mnagt.models.san import RealAndVirtualAttention, SanConfig, san, spectrum
+from mnagt.models.san import RealAndVirtualAttention, SanConfig, san
 
 DIM, HEADS, HEAD_DIM = 11, 2, 3
 EDGES = Columns((CATEGORIES,) * EDGE_LABELS, EDGE_VALUES)

@@ -11,9 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.sparse import Incidence, pointer, ragged_arange, take
+
+BYTES_PER_ARRIVAL, MOST_GIB = 64, 16
+"""What shortest paths need for each edge and each node of its graph, and the most that a batch may need."""
 
 
 def edge_pairs(graph: GraphBatch) -> Int[Tensor, "edges"]:
@@ -85,6 +89,11 @@ def path_steps(graph: GraphBatch, distances: Int[Tensor, "pairs"], limit: int) -
     row = ptr + (torch.arange(graph.num_nodes, device=device) - graph.node_ptr[graph.graph_of_node]) * size
     width = size[graph.destination]
     total = int(width.sum())
+    if (gib := BYTES_PER_ARRIVAL * total / 2**30) > MOST_GIB:
+        raise InputError(
+            f"edges along the shortest paths of {graph.num_graphs} graphs, the largest of {graph.largest} nodes, need "
+            f"{gib:.1f} GiB, at most {MOST_GIB} being allowed; take smaller batches or do without edges along paths"
+        )
     there, here = (ragged_arange(row[end], width, total) for end in (graph.source.long(), graph.destination))
     edge = torch.repeat_interleave(width, output_size=total)
     is_arrival = (distances[here] == distances[there] + 1) & (distances[here] <= limit)

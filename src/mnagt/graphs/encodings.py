@@ -82,6 +82,27 @@ def laplacian(graph: GraphBatch, k: int, generator: torch.Generator | None = Non
     return encoding if generator is None else flip_signs(encoding, graph, generator)
 
 
+def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
+    r"""The ``m`` smallest eigenvalues of :math:`L = I - D^{-1/2} A D^{-1/2}`, then the nodes' entries in their vectors.
+
+    Where a graph has fewer, -1 stands for the eigenvalue. Signs and repeated eigenvalues are settled as in
+    ``laplacian``, and directed edges taken both ways.
+    """
+    _check_count("m", m)
+    out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
+    for block in blocks(graph):
+        adjacency = block.adjacency.maximum(block.adjacency.mT).double()
+        degree = adjacency.sum(dim=2)
+        scale = degree.clamp(min=1).rsqrt()
+        matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
+        values, vectors = torch.linalg.eigh(matrix)
+        vectors = settled(values, vectors)[:, :, :m]
+        missing = max(0, m - block.size)
+        values = F.pad(values[:, :m].clamp(min=0), (0, missing), value=-1)[:, None].expand(-1, block.size, -1)
+        out[block.nodes] = torch.cat([values, F.pad(vectors * settled_sign(vectors), (0, missing))], dim=2).float()
+    return out
+
+
 def flip_signs(
     encoding: Float[Tensor, "nodes k"], graph: GraphBatch, generator: torch.Generator | None = None
 ) -> Float[Tensor, "nodes k"]:
@@ -118,9 +139,10 @@ def shortest_paths(graph: GraphBatch, limit: int) -> Int[Tensor, "pairs"]:
 ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "random-walk": random_walk,
     "laplacian": laplacian,
+    "spectrum": spectrum,
     "subtrees": subtrees,
 }
-"""Node encodings by name; the second argument is how many columns there are."""
+"""Node encodings by name; the second argument says how far they go."""
 
 
 class Block(NamedTuple):

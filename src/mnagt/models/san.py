@@ -14,7 +14,6 @@ and no two largest entries of a vector tie.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -26,7 +25,7 @@ from mnagt.attention.multi_kernel import KernelLinear, MultiKernelAttention
 from mnagt.attention.pairs import once_a_batch, softmax_over_edges
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import blocks, flip_signs, settled, settled_sign
+from mnagt.graphs.encodings import flip_signs, spectrum
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.models.encoders import EdgeEncoder, NodeEncoder
@@ -77,27 +76,6 @@ class SanConfig:
         one_of(self, readout=READOUTS)
 
 
-@once_a_batch
-def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
-    r"""The ``m`` smallest eigenvalues of :math:`L = I - D^{-1/2} A D^{-1/2}`, then the nodes' entries in their vectors.
-
-    Where a graph has fewer, -1 stands for the eigenvalue. Signs and repeated eigenvalues are settled as in
-    ``encodings.laplacian``, and directed edges taken both ways.
-    """
-    out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
-    for block in blocks(graph):
-        adjacency = block.adjacency.maximum(block.adjacency.mT).double()
-        degree = adjacency.sum(dim=2)
-        scale = degree.clamp(min=1).rsqrt()
-        matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
-        values, vectors = torch.linalg.eigh(matrix)
-        vectors = settled(values, vectors)[:, :, :m]
-        missing = max(0, m - block.size)
-        values = F.pad(values[:, :m].clamp(min=0), (0, missing), value=-1)[:, None].expand(-1, block.size, -1)
-        out[block.nodes] = torch.cat([values, F.pad(vectors * settled_sign(vectors), (0, missing))], dim=2).float()
-    return out
-
-
 class SpectralEncoder(NodeEncoder):
     """Node vectors whose last columns a small transformer learns from the spectrum, an eigenvector being a token."""
 
@@ -111,12 +89,18 @@ class SpectralEncoder(NodeEncoder):
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         x = super().forward(graph)
-        values, vectors = spectrum(graph, self.eigenvectors).to(x.dtype).chunk(2, dim=1)
+        told = graph.encodings.get("spectrum")
+        told = spectrum(graph, self.eigenvectors) if told is None else told
+        values, vectors = told.to(x.dtype).chunk(2, dim=1)
         if self.training:
             vectors = flip_signs(vectors, graph)
         is_there = values >= 0
         token = self.transformer(self.pair(torch.stack([values, vectors], dim=2)), src_key_padding_mask=~is_there)
         return torch.cat([x, (token * is_there[:, :, None]).sum(dim=1)], dim=1)
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        return {"spectrum": self.eigenvectors}
 
 
 @once_a_batch
