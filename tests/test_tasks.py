@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 
@@ -8,10 +9,25 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from strategies import generator
 
 from mnagt.errors import InputError
-from mnagt.tasks import TASKS, MultiLabel, Regression, SingleLabel, Task, task_from_dict, task_to_dict
+from mnagt.tasks import (
+    END,
+    NO_CLASS,
+    TASKS,
+    UNKNOWN,
+    MultiLabel,
+    Regression,
+    SingleLabel,
+    SubTokens,
+    Task,
+    task_from_dict,
+    task_to_dict,
+    word_keys,
+)
 
 GRAPHS, NAMES = 7, ("a", "b", "c")
 NAN = float("nan")
+SEQUENCES = ["get user", "set user name", "set", "set set", "get name of it", "is user", "get name"]
+WORDS, KEYS = word_keys([sequence.split() for sequence in SEQUENCES])
 
 
 def cases() -> dict[str, tuple[Task, torch.Tensor]]:
@@ -23,11 +39,12 @@ def cases() -> dict[str, tuple[Task, torch.Tensor]]:
         "single-label": (SingleLabel(NAMES), torch.arange(GRAPHS) % 3),
         "multi-label": (MultiLabel(NAMES), yes_or_no),
         "regression": (Regression(NAMES), number),
+        "sub-tokens": (SubTokens(WORDS, most_words=3, positions=2), KEYS),
     }
 
 
-def outputs(seed: int = 1) -> torch.Tensor:
-    return torch.randn(GRAPHS, 3, generator=generator(seed))
+def outputs(seed: int = 1, columns: int = 3) -> torch.Tensor:
+    return torch.randn(GRAPHS, columns, generator=generator(seed))
 
 
 ASKED = [kind for kind in TASKS if kind != "no targets"]
@@ -37,9 +54,9 @@ ASKED = [kind for kind in TASKS if kind != "no targets"]
 def test_a_task_scores_and_decodes_whatever_a_model_says(kind):
     task, target = cases()[kind]
     task = task.fitted(target)
-    scores, table = task.scores(outputs(), target), task.decode(outputs())
+    output = outputs(columns=task.outputs)
+    scores, table = task.scores(output, target), task.decode(output)
     assert task.kind == kind
-    assert task.outputs == 3
     assert task.metric in scores
     assert all(math.isfinite(score) for score in scores.values())
     assert all(len(column) == GRAPHS for column in table.values())
@@ -48,8 +65,9 @@ def test_a_task_scores_and_decodes_whatever_a_model_says(kind):
 @pytest.mark.parametrize("kind", ASKED)
 def test_a_loss_is_finite_and_so_are_its_gradients(kind):
     task, target = cases()[kind]
-    output = outputs().requires_grad_()
-    loss = task.fitted(target).loss(output, target)
+    task = task.fitted(target)
+    output = outputs(columns=task.outputs).requires_grad_()
+    loss = task.loss(output, target)
     (grad,) = torch.autograd.grad(loss, output)
     assert loss.shape == ()
     assert bool(grad.isfinite().all())
@@ -82,6 +100,19 @@ def test_missing_targets_neither_pull_nor_count(kind):
     other = torch.where(is_known, output, torch.tensor(99.0))
     torch.testing.assert_close(task.loss(other, target), loss)
     assert task.scores(other.detach(), target) == task.scores(output.detach(), target)
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_graphs_that_fill_a_batch_up_neither_pull_nor_count(kind):
+    """As ``mnagt.data.fixed`` marks them."""
+    task, target = cases()[kind]
+    task = task.fitted(target)
+    output = outputs(columns=task.outputs).requires_grad_()
+    marked = torch.cat([target, torch.full_like(target[:3], NAN if target.is_floating_point() else NO_CLASS)])
+    loss = task.loss(torch.cat([output, output[:3] * 7]), marked)
+    torch.testing.assert_close(loss, task.loss(output, target))
+    (grad,) = torch.autograd.grad(loss, output)
+    torch.testing.assert_close(grad, torch.autograd.grad(task.loss(output, target), output)[0])
 
 
 @pytest.mark.parametrize("kind", ["multi-label", "regression"])
@@ -117,6 +148,16 @@ def test_multi_label_scores_are_means_over_questions_with_both_answers():
     scores = task.scores(outputs(), target)
     assert scores["ap"] == pytest.approx(sum(average_precision_score(t, o) for t, o in known) / 2)
     assert scores["rocauc"] == pytest.approx(sum(roc_auc_score(t, o) for t, o in known) / 2)
+
+
+def test_the_metric_of_questions_may_be_chosen():
+    assert MultiLabel(("a",), "rocauc").metric == "rocauc"
+    with pytest.raises(InputError, match="metric must be one of ap, rocauc, got 'f1'"):
+        MultiLabel(("a",), "f1")
+
+
+def test_questions_written_before_there_was_a_choice_are_scored_as_they_were():
+    assert task_from_dict({"kind": "multi-label", "names": ["a"]}) == MultiLabel(("a",), "ap")
 
 
 def test_multi_label_without_both_answers_anywhere_has_no_score():
@@ -171,3 +212,83 @@ def test_multi_label_answers_with_probabilities():
 def test_one_class_is_no_classification():
     with pytest.raises(InputError, match="at least 2 classes"):
         SingleLabel(("only",))
+
+
+def sub_tokens() -> SubTokens:
+    task = SubTokens(WORDS, most_words=3, positions=2).fitted(KEYS)
+    assert isinstance(task, SubTokens)
+    return task
+
+
+def said(*sequences: str) -> torch.Tensor:
+    """Outputs of a model that is sure of these words, at each position."""
+    classes = [*sub_tokens().words, UNKNOWN, END]
+    choice = torch.tensor([[classes.index(word) for word in sequence.split()] for sequence in sequences])
+    return torch.nn.functional.one_hot(choice, len(classes)).float().flatten(1) * 9
+
+
+def test_the_commonest_words_can_be_said_and_of_equals_the_first():
+    assert SubTokens(WORDS, most_words=99).fitted(KEYS).words == ("set", "get", "user", "name", "of", "it", "is")
+    assert sub_tokens().words == ("set", "get", "user")
+    assert sub_tokens().outputs == 2 * (3 + 2)
+
+
+def test_words_of_the_validation_part_are_not_learned():
+    assert SubTokens(WORDS).fitted(KEYS[:1]).words == ("get", "user")
+
+
+def test_each_position_is_a_choice_among_words_unknown_and_end():
+    """'set user name' has more words than positions, 'is' is not common enough, 'set' ends early."""
+    expected = {0: "get user", 1: "set user", 2: f"set {END}", 5: f"{UNKNOWN} user"}
+    for graph, sequence in expected.items():
+        assert sub_tokens().loss(said(sequence), KEYS[[graph]]) < 1e-2
+    random = outputs(columns=sub_tokens().outputs)
+    classes = torch.tensor([[1, 2], [0, 2], [0, 4], [0, 0], [1, 3], [3, 2], [1, 3]])
+    each = [F.cross_entropy(random[:, 5 * i : 5 * i + 5], classes[:, i]) for i in range(2)]
+    torch.testing.assert_close(sub_tokens().loss(random, KEYS), (each[0] + each[1]) / 2)
+
+
+def test_a_short_target_ends_before_the_last_position():
+    words, keys = word_keys([["get"], ["set"]])
+    task = SubTokens(words, positions=3).fitted(keys)
+    output = torch.zeros(2, task.outputs)
+    assert task.loss(output, keys).item() == pytest.approx(math.log(4))
+
+
+def test_what_is_said_ends_at_the_first_end():
+    table = sub_tokens().decode(said("get user", f"set {END}", f"{END} user", f"{UNKNOWN} get"))
+    assert table["prediction"] == ["get user", "set", "", f"{UNKNOWN} get"]
+    sure = math.exp(9) / (math.exp(9) + 4)
+    assert table["p"] == pytest.approx([sure**2, sure**2, sure, sure**2])
+
+
+def test_every_true_word_counts_and_unknown_is_none_of_them():
+    scores = sub_tokens().scores(
+        said("get user", "set user", f"{UNKNOWN} user", f"{END} get", "set set"), KEYS[[0, 1, 5, 2, 3]]
+    )
+    f1 = [1, 2 * (2 / 3) / (1 + 2 / 3), 0.5, 0, 1]
+    assert scores["f1"] == pytest.approx(sum(f1) / 5)
+    assert scores["recall"] == pytest.approx((1 + 2 / 3 + 1 / 2 + 0 + 1) / 5)
+    assert scores["precision"] == pytest.approx((1 + 1 + 1 / 2 + 0 + 1) / 5)
+
+
+def test_suggestions_are_the_likeliest_of_all_sequences():
+    task = SubTokens(WORDS, most_words=4, positions=3).fitted(KEYS)
+    output = torch.randn(5, task.outputs, generator=generator(0)).double() * 2
+    p = output.view(5, 3, 6).softmax(dim=2)
+    for graph, suggestions in enumerate(task.suggestions(output, 7)):
+        every = {}
+        for length in (1, 2, 3):
+            for words in itertools.product(range(4), repeat=length):
+                classes = [*words, 5][:3]
+                every[tuple(task.words[i] for i in words)] = math.prod(
+                    p[graph, at, i].item() for at, i in enumerate(classes)
+                )
+        best = sorted(every, key=every.__getitem__, reverse=True)[:7]
+        assert [suggestion.words for suggestion in suggestions] == best
+        assert [suggestion.probability for suggestion in suggestions] == pytest.approx([every[w] for w in best])
+
+
+def test_words_without_any_are_refused():
+    with pytest.raises(InputError, match="needs words to choose from"):
+        SubTokens(())

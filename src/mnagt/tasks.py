@@ -1,10 +1,14 @@
 """What is asked of a model: the loss, the scores, and how an output reads. A data set brings its task."""
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,13 +16,17 @@ from torch import Tensor
 from mnagt import metrics
 from mnagt.errors import InputError
 from mnagt.registry import lookup
+from mnagt.settings import at_least, one_of
+
+NO_CLASS = -100
+"""The class of a missing graph: cross entropy leaves it out."""
 
 
 class Task(ABC):
     """A frozen dataclass; ``kind`` names it in files."""
 
     kind: ClassVar[str]
-    metric: ClassVar[str]
+    metric: str
     """The score that chooses the epoch."""
     higher_is_better: ClassVar[bool] = True
 
@@ -55,7 +63,7 @@ class SingleLabel(Task):
 
     classes: tuple[str, ...]
     kind: ClassVar[str] = "single-label"
-    metric: ClassVar[str] = "accuracy"
+    metric = "accuracy"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
@@ -80,17 +88,20 @@ class SingleLabel(Task):
 
 @dataclass(frozen=True)
 class MultiLabel(Task):
-    """Yes-or-no questions, some unanswered (NaN); scored by mean average precision or ROC-AUC over the questions.
+    """Yes-or-no questions, some unanswered (NaN); scored by mean average precision and ROC-AUC over the questions.
 
-    A question that only has answers of one kind in the graphs scored has no score, and is left out of the mean.
+    A question that only has answers of one kind in the graphs scored has no score, and is left out of the mean: the
+    rule of OGB's evaluator.
     """
 
     names: tuple[str, ...]
+    metric: str = "ap"
+    """ap or rocauc."""
     kind: ClassVar[str] = "multi-label"
-    metric: ClassVar[str] = "ap"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
+        one_of(self, metric=("ap", "rocauc"))
 
     @property
     def outputs(self) -> int:
@@ -102,14 +113,11 @@ class MultiLabel(Task):
         return (each * is_labelled).sum() / is_labelled.sum().clamp(min=1)
 
     def scores(self, output: Float[Tensor, "graphs tasks"], target: Float[Tensor, "graphs tasks"]) -> dict[str, float]:
-        ap, auc = [], []
-        for score, answer in zip(output.unbind(dim=1), target.unbind(dim=1), strict=True):
-            score, is_positive = score[answer.isfinite()], answer[answer.isfinite()] > 0
-            if bool(is_positive.any()) and not bool(is_positive.all()):
-                ap.append(metrics.average_precision(score, is_positive))
-                auc.append(metrics.roc_auc(score, is_positive))
-        mean = {name: sum(each) / len(each) if each else float("nan") for name, each in (("ap", ap), ("rocauc", auc))}
-        return mean
+        score, is_positive, is_labelled = output.T.contiguous(), target.T > 0, target.T.isfinite()
+        auc = metrics.roc_auc(score, is_positive, is_labelled)
+        has_both = auc.isfinite()
+        ap = metrics.average_precision(score, is_positive, is_labelled)
+        return {"ap": ap[has_both].mean().item(), "rocauc": auc[has_both].mean().item()}
 
     def decode(self, output: Float[Tensor, "graphs tasks"]) -> dict[str, list]:
         probability = output.sigmoid().cpu()
@@ -125,7 +133,7 @@ class Regression(Task):
     """Mean of each target over the training graphs; none before ``fitted``."""
     std: tuple[float, ...] = ()
     kind: ClassVar[str] = "regression"
-    metric: ClassVar[str] = "rmse"
+    metric = "rmse"
     higher_is_better: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -148,7 +156,7 @@ class Regression(Task):
     def _scale(self, like: Tensor) -> tuple[Tensor, Tensor]:
         if not self.mean:
             return like.new_zeros(self.outputs), like.new_ones(self.outputs)
-        return like.new_tensor(self.mean), like.new_tensor(self.std)
+        return _numbers(self.mean, like.dtype, like.device), _numbers(self.std, like.dtype, like.device)
 
     def loss(self, output: Float[Tensor, "graphs tasks"], target: Float[Tensor, "graphs tasks"]) -> Float[Tensor, ""]:
         mean, std = self._scale(target)
@@ -168,12 +176,150 @@ class Regression(Task):
         return {name: value[:, i].tolist() for i, name in enumerate(self.names)}
 
 
+UNKNOWN, END = "__UNK__", "__EOS__"
+
+
+class Suggestion(NamedTuple):
+    """A sequence of words, and how likely the model takes it to be."""
+
+    words: tuple[str, ...]
+    probability: float
+
+
+@dataclass(frozen=True)
+class SubTokens(Task):
+    """A sequence of words (the name of a method, cut up); scored by F1 between the sets of said and of true words.
+
+    As in ogbg-code2 (Hu et al., 2020): each of the first ``positions`` words is a choice among the commonest words of
+    the training graphs, ``UNKNOWN`` and ``END``, whatever stands beside it. Every true word counts for the score, also
+    one that cannot be said, and ``UNKNOWN`` said is a word said wrongly.
+
+    A row of targets holds the keys of a graph's words (``word_key``), then ``NO_CLASS``: words have the same keys in
+    every data set. A graph without any is missing.
+    """
+
+    words: tuple[str, ...]
+    """Those of the data set; once ``fitted``, those that can be said, commonest first."""
+    most_words: int = 5000
+    """That ``fitted`` takes."""
+    positions: int = 5
+    kind: ClassVar[str] = "sub-tokens"
+    metric = "f1"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(self.words))
+        at_least(self, 1, "most_words", "positions")
+        if not self.words:
+            raise InputError("a sequence of words needs words to choose from, got none")
+
+    @property
+    def outputs(self) -> int:
+        return self.positions * (len(self.words) + 2)
+
+    def fitted(self, target: Int[Tensor, "graphs longest"]) -> "SubTokens":
+        """The commonest words; of equally common ones, those met first."""
+        keys = target.flatten().cpu()
+        keys, place, counts = keys[keys >= 0].unique(return_inverse=True, return_counts=True)
+        first = torch.full_like(keys, len(place)).scatter_reduce(0, place, torch.arange(len(place)), "amin")
+        order = first.argsort()
+        order = order[counts[order].argsort(descending=True, stable=True)][: self.most_words]
+        word_of = {word_key(word): word for word in self.words}
+        return replace(self, words=tuple(word_of[key] for key in keys[order].tolist()))
+
+    def loss(self, output: Float[Tensor, "graphs outputs"], target: Int[Tensor, "graphs longest"]) -> Float[Tensor, ""]:
+        return F.cross_entropy(self._choices(output).flatten(0, 1), self._classes(target).flatten())
+
+    def scores(
+        self, output: Float[Tensor, "graphs outputs"], target: Int[Tensor, "graphs longest"]
+    ) -> dict[str, float]:
+        said = self._said(self._choices(output).argmax(dim=2))
+        keys = torch.tensor([*map(word_key, (*self.words, UNKNOWN)), NO_CLASS], device=said.device)
+        return metrics.set_f1(keys[said], target)
+
+    def decode(self, output: Float[Tensor, "graphs outputs"]) -> dict[str, list]:
+        """What is likeliest at each position, up to the first ``END``, and how likely that is in all."""
+        probability, choice = self._choices(output).softmax(dim=2).max(dim=2)
+        said = self._said(choice)
+        is_told = said.roll(1, dims=1) != self._end  # the first END counts too
+        is_told[:, 0] = True
+        names = [*self.words, UNKNOWN]
+        rows = [" ".join(names[i] for i in row if i != self._end) for row in said.tolist()]
+        return {"prediction": rows, "p": probability.where(is_told, 1.0).prod(dim=1).tolist()}
+
+    def suggestions(self, output: Float[Tensor, "graphs outputs"], count: int = 5) -> list[list[Suggestion]]:
+        """The ``count`` likeliest sequences for each graph, none of them empty or with ``UNKNOWN`` in it."""
+        logs = self._choices(output).log_softmax(dim=2)
+        words = logs[:, :, : len(self.words)].topk(min(count, len(self.words)), dim=2)
+        each = (words.values.tolist(), words.indices.tolist(), logs[:, :, self._end].tolist())
+        return [self._likeliest(*graph, count) for graph in zip(*each, strict=True)]
+
+    def _likeliest(
+        self, logs: list[list[float]], choices: list[list[int]], ends: list[float], count: int
+    ) -> list[Suggestion]:
+        """Positions know nothing of each other: the likeliest sequences begin with the likeliest beginnings."""
+        begun: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+        ended: list[tuple[float, tuple[int, ...]]] = []
+        for log, choice, end in zip(logs, choices, ends, strict=True):
+            ended += [(so_far + end, taken) for so_far, taken in begun if taken]
+            longer = [(so_far + p, (*taken, i)) for so_far, taken in begun for p, i in zip(log, choice, strict=True)]
+            begun = sorted(longer, reverse=True)[:count]
+        best = sorted(ended + begun, reverse=True)[:count]
+        return [Suggestion(tuple(self.words[i] for i in taken), math.exp(p)) for p, taken in best]
+
+    @property
+    def _end(self) -> int:
+        """The class of ``END``; that of ``UNKNOWN`` is one less, and those of the words are below."""
+        return len(self.words) + 1
+
+    def _choices(self, output: Float[Tensor, "graphs outputs"]) -> Float[Tensor, "graphs positions classes"]:
+        return output.unflatten(1, (self.positions, -1))
+
+    def _said(self, choice: Int[Tensor, "graphs positions"]) -> Int[Tensor, "graphs positions"]:
+        """The classes chosen, all of them ``END`` from the first one on."""
+        return choice.where((choice == self._end).cumsum(dim=1) == 0, self._end)
+
+    def _classes(self, target: Int[Tensor, "graphs longest"]) -> Int[Tensor, "graphs positions"]:
+        """The class at each position; ``NO_CLASS`` at all positions of a missing graph."""
+        keys, class_of = _sorted_keys(self.words, target.device)
+        spare = max(self.positions - target.shape[1], 0)
+        key = F.pad(target, (0, spare), value=NO_CLASS)[:, : self.positions].contiguous()
+        place = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
+        known = class_of[place].where(keys[place] == key, self._end - 1)
+        return known.where(key != NO_CLASS, self._end).where(key[:, :1] != NO_CLASS, NO_CLASS)
+
+
+def word_key(word: str) -> int:
+    """A number for a word, from 0 to 2^63 - 1, the same everywhere; that two words share one can be ruled out."""
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def word_keys(sequences: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], Int[Tensor, "graphs longest"]]:
+    """The words of these sequences, as met, and the targets that ``SubTokens`` asks for."""
+    key_of = {word: word_key(word) for words in sequences for word in words}
+    longest = max(map(len, sequences), default=0)
+    rows = [[*(key_of[word] for word in words), *[NO_CLASS] * (longest - len(words))] for words in sequences]
+    return tuple(key_of), torch.tensor(rows, dtype=torch.long).view(len(sequences), longest)
+
+
+@lru_cache(maxsize=8)
+def _sorted_keys(words: tuple[str, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The words' keys in order, and the place of each among the words. Kept: a recorded step copies nothing in."""
+    keys, place = torch.tensor([word_key(word) for word in words]).sort()
+    return keys.to(device), place.to(device)
+
+
+@lru_cache(maxsize=64)
+def _numbers(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The values on the device. Kept: a recorded step copies nothing in."""
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
 @dataclass(frozen=True)
 class Unasked(Task):
     """Graphs without targets: they can be predicted, not learned from."""
 
     kind: ClassVar[str] = "no targets"
-    metric: ClassVar[str] = "none"
+    metric = "none"
 
     @property
     def outputs(self) -> int:
@@ -189,7 +335,7 @@ class Unasked(Task):
         return {}
 
 
-TASKS: dict[str, type[Task]] = {task.kind: task for task in (SingleLabel, MultiLabel, Regression, Unasked)}
+TASKS: dict[str, type[Task]] = {task.kind: task for task in (SingleLabel, MultiLabel, Regression, SubTokens, Unasked)}
 
 
 def task_to_dict(task: Task) -> dict[str, Any]:

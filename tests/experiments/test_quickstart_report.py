@@ -2,17 +2,17 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.markup import Elements, numbers
 
 from mnagt.experiments.crossval import CrossValidation, Fold
 from mnagt.experiments.quickstart import PUBLISHED, Evidence, Molecule
 from mnagt.experiments.quickstart_report import kernel_name, page, verdict, write_report
 from mnagt.experiments.structures import layout, pie, smallest_ring, structure
-from mnagt.experiments.svg import VOID, Axis, Markup, element, ramp
+from mnagt.experiments.svg import Axis, Markup, element, ramp
 
 BENZENE = [(i, (i + 1) % 6) for i in range(6)]
 NAPHTHALENE = [*BENZENE, (0, 6), (6, 7), (7, 8), (8, 9), (9, 1)]
@@ -51,45 +51,6 @@ EVIDENCE = Evidence(
     seconds=131.0,
     device="cpu",
 )
-
-
-class Elements(HTMLParser):
-    """Start tags in order, and the text; complains of an end tag that closes nothing."""
-
-    def __init__(self, markup: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(markup)
-        self.close()
-        assert not self.open, f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open[-1:] == [tag], f"</{tag}> closes something else"
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
-            self.text += data
-
-    def all(self, tag: str, **wanted: str) -> list[dict[str, str | None]]:
-        return [
-            attributes
-            for name, attributes in self.found
-            if name == tag and all(attributes.get(key) == value for key, value in wanted.items())
-        ]
-
-
-def numbers(markup: str) -> list[float]:
-    """Every coordinate of a picture."""
-    values = re.findall(r'\b(?:c?[xyr]|[xy][12]|width|height|points|viewBox)="([^"]*)"', markup)
-    return [float(number) for value in values for number in re.split("[ ,]", value) if number]
 
 
 # --- the page ---

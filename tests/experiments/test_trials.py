@@ -1,15 +1,18 @@
 """Trials run once; their figures add up."""
 
+import json
 import math
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mnagt import load_dataset
 from mnagt.errors import InputError
 from mnagt.experiments import trials
 from mnagt.experiments.ledger import Ledger
-from mnagt.experiments.trials import run_trial, run_trials, summarise, with_seed
+from mnagt.experiments.trials import Trial, fingerprint, run_trial, run_trials, summarise, thinned, with_seed
 from mnagt.training.config import RunConfig, TrainConfig
 from mnagt.training.run import Result
 
@@ -27,9 +30,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds that were run, instead of running them."""
     seen: list[int] = []
 
-    def instead(config: RunConfig) -> Result:
+    def instead(config: RunConfig, reporter: object) -> Trial:
         seen.append(config.train.seed)
-        return Result("accuracy", 1, 0.5, {"accuracy": config.train.seed / 10}, 1009, 2.0, "a CPU")
+        result = Result("accuracy", 1, 0.5, {"accuracy": config.train.seed / 10}, 1009, 2.0, "a CPU")
+        return Trial(result, 0.5, {}, {}, {})
 
     monkeypatch.setattr(trials, "run_trial", instead)
     return seen
@@ -43,7 +47,82 @@ def test_a_seed_changes_weights_and_split():
 
 def test_a_trial_is_a_run_and_gives_the_same_twice():
     one, other = run_trial(CONFIG), run_trial(CONFIG)
-    assert replace(one, seconds=0) == replace(other, seconds=0)
+    assert replace(one.result, seconds=0) == replace(other.result, seconds=0)
+    assert (one.chosen_by, one.curves, one.dataset, one.split) == (
+        other.chosen_by,
+        other.curves,
+        other.dataset,
+        other.split,
+    )
+
+
+def test_a_record_tells_what_the_trial_was_done_on(ledger):
+    (record,) = run_trials([CONFIG], ledger)
+    assert json.loads(ledger.path.read_text()) == record
+    assert record["dataset"]["graphs"] == 188
+    assert {name: record["split"][name] for name in ("train", "valid", "test")} == {
+        "train": 150,
+        "valid": 19,
+        "test": 19,
+    }
+    assert record["split"]["digest"] != run_trial(with_seed(CONFIG, 1)).split["digest"]
+    assert record["curves"]["epoch"] == [1]
+    assert record["curves"]["valid_accuracy"] == [pytest.approx(record["chosen_by"], rel=1e-4)]
+
+
+def test_a_fingerprint_sees_every_tensor():
+    graphs = load_dataset("MUTAG")
+    assert graphs.node_labels is not None
+    assert graphs.edge_labels is not None
+    changed = [
+        replace(graphs, targets=graphs.targets.flip(0)),
+        replace(graphs, node_labels=graphs.node_labels.flip(0)),
+        replace(graphs, edge_labels=graphs.edge_labels.flip(0)),
+        replace(graphs, source=graphs.source.flip(0)),
+    ]
+    assert fingerprint(graphs) == fingerprint(load_dataset("MUTAG"))
+    assert len({fingerprint(each)["digest"] for each in (graphs, *changed)}) == 5
+
+
+@pytest.mark.parametrize(("epochs", "points"), [(1, 1), (25, 25), (26, 13), (100, 25), (103, 21)])
+def test_a_curve_is_kept_in_few_points(epochs, points):
+    kept = thinned([{"epoch": e, "lr": 0.1, "loss": float(e)} for e in range(1, epochs + 1)])
+    assert (len(kept["epoch"]), kept["epoch"][-1], list(kept)) == (points, epochs, ["epoch", "loss"])
+    stretch = kept["epoch"][0]
+    assert kept["loss"][0] == pytest.approx((1 + stretch) / 2)
+
+
+def test_trials_take_turns_on_devices(ledger, monkeypatch):
+    used = []
+
+    def instead(config: RunConfig, reporter: object) -> Trial:
+        used.append(config.device)
+        return Trial(Result("accuracy", 1, 0.5, {"accuracy": 0.5}, 1, 2.0, "a CPU"), 0.5, {}, {}, {})
+
+    monkeypatch.setattr(trials, "run_trial", instead)
+    run_trials(CONFIGS[:1], ledger)
+    run_trials(CONFIGS, ledger, devices=["cuda:0", "cuda:1"])
+    assert used == ["cpu", "cuda:0", "cuda:1"]
+
+
+def test_a_failure_that_is_told_keeps_no_other_from_running(ledger):
+    failures = []
+    configs = [CONFIGS[0], replace(CONFIG, dataset="NOWHERE"), CONFIGS[1]]
+    records = run_trials(configs, ledger, failed=lambda config, error: failures.append((config.dataset, str(error))))
+    assert [record["config"]["train"]["seed"] for record in records] == [2, 3]
+    assert [name for name, _ in failures] == ["NOWHERE"]
+    assert "no data set 'NOWHERE'" in failures[0][1]
+
+
+def test_a_process_that_dies_is_told_with_the_remedy(ledger):
+    def kill(config: RunConfig, record: dict) -> None:
+        for process in multiprocessing.active_children():
+            process.kill()
+
+    many = [with_seed(CONFIG, seed) for seed in range(40)]
+    with pytest.raises(InputError, match=r"a process of the 2 side by side has died.*lower --jobs"):
+        run_trials(many, ledger, jobs=2, told=kill)
+    assert 1 <= len(ledger.by_key()) < 40
 
 
 def test_finished_trials_are_not_run_again(ledger, runs):

@@ -1,4 +1,4 @@
-"""Fetches data sets from the public site of the TU collection."""
+"""Fetches data sets from the public sites of the TU collection and of OGB."""
 
 import http.client
 import logging
@@ -16,6 +16,7 @@ from mnagt.errors import InputError
 from mnagt.files import written_atomically
 
 TU_SITE = "https://www.chrsmrrs.com/graphkerneldatasets"
+OGB_SITE = "https://snap.stanford.edu/ogb/data/graphproppred"
 LARGEST_DOWNLOAD = 4 << 30
 TIMEOUT = 30
 """Seconds without a byte after which the site counts as out of reach."""
@@ -28,7 +29,18 @@ _log = logging.getLogger(__name__)
 
 def download_tu(name: str, root: Path, site: str = TU_SITE, largest: int = LARGEST_DOWNLOAD) -> Path:
     """Fetch ``NAME.zip`` into ``root``; the file is there whole or not at all."""
-    url = f"{site.rstrip('/')}/{urllib.parse.quote(name)}.zip"
+    return _download(f"{site.rstrip('/')}/{urllib.parse.quote(name)}.zip", name, root, f"{name}_A.txt", largest)
+
+
+def download_ogb(name: str, archive: str, root: Path, site: str = OGB_SITE, largest: int = LARGEST_DOWNLOAD) -> Path:
+    """Fetch ``archive`` into ``root`` as ``NAME.zip``; the file is there whole or not at all."""
+    if not archive:
+        raise InputError(f"{name} is not in {root}, and no public site has it; put its folder there, or set MNAGT_DATA")
+    return _download(f"{site.rstrip('/')}/{archive}", name, root, "num-node-list.csv.gz", largest)
+
+
+def _download(url: str, name: str, root: Path, mark: str, largest: int) -> Path:
+    """``mark`` is a file that must be in the zip."""
     path = root / f"{name}.zip"
     by_hand = f"fetch it elsewhere and put it at {path}"
     if not os.access(_nearest(root), os.W_OK):
@@ -38,7 +50,7 @@ def download_tu(name: str, root: Path, site: str = TU_SITE, largest: int = LARGE
         with scratch.open("wb") as file:
             for piece in _received(url, largest, by_hand):
                 file.write(piece)
-        _check_zip(scratch, name, url, by_hand)
+        _check_zip(scratch, mark, url, by_hand)
     _log.info("%s is in %s", name, path)
     return path
 
@@ -84,11 +96,11 @@ def _reaching(url: str, by_hand: str) -> Iterator[None]:
         raise InputError(f"cannot fetch {url} ({reason}); {by_hand}") from error
 
 
-def _check_zip(scratch: Path, name: str, url: str, by_hand: str) -> None:
+def _check_zip(scratch: Path, mark: str, url: str, by_hand: str) -> None:
     try:
         with zipfile.ZipFile(scratch) as archive:
             names = {PurePosixPath(member).name for member in archive.namelist()}
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise InputError(f"{url}: what came is not a zip ({error}); {by_hand}") from error
-    if f"{name}_A.txt" not in names:
-        raise InputError(f"{url}: no {name}_A.txt in the zip that came; {by_hand}")
+    if mark not in names:
+        raise InputError(f"{url}: no {mark} in the zip that came; {by_hand}")

@@ -1,5 +1,6 @@
 """Tables of numbers from text, one row a line, commas between: fast where it is plain, with care where it is not."""
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -18,6 +19,16 @@ def integers(blocks: Iterator[bytes], label: str, columns: int | None = None) ->
 def floats(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
     """Rows of finite numbers."""
     return _table(blocks, label, None, _quick_floats, _float, np.float32)
+
+
+def answers(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
+    """Rows of 0, 1 or nothing, which becomes NaN."""
+    return _table(blocks, label, None, _quick_answers, _answer, np.float32)
+
+
+def floats_or_nothing(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
+    """Rows of finite numbers or nothing, which becomes NaN."""
+    return _table(blocks, label, None, _quick_floats, _float_or_nothing, np.float32)
 
 
 def _table(
@@ -57,7 +68,7 @@ def _whole_lines(blocks: Iterator[bytes], label: str) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-_COMMA, _NEWLINE, _ZERO = b",\n0"
+_COMMA, _NEWLINE, _ZERO, _POINT, _A, _N = b",\n0.an"
 
 
 def quick_integers(text: bytes, columns: int) -> NDArray[np.int32] | None:
@@ -104,6 +115,25 @@ def _quick_floats(text: bytes, columns: int) -> NDArray[np.float32] | None:
     return numbers.astype(np.float32).reshape(-1, columns) if is_representable.all() else None
 
 
+def _quick_answers(text: bytes, columns: int) -> NDArray[np.float32] | None:
+    """Lines of ``columns`` fields that are 0, 1, 0.0, 1.0, nan or empty; ``None`` for any other text."""
+    characters = np.frombuffer(b"00\n" + text, np.uint8)
+    end = np.flatnonzero((characters == _COMMA) | (characters == _NEWLINE))
+    length, end = np.diff(end) - 1, end[1:]
+    if len(end) % columns or (columns == 1 and (length == 0).any()):
+        return None
+    separators = characters[end].reshape(-1, columns)
+    if not ((separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()):
+        return None
+    first, second, last = (characters[end - back] for back in (3, 2, 1))
+    is_number = (length == 1) | ((length == 3) & (second == _POINT) & (last == _ZERO))
+    is_nothing = (length == 0) | ((length == 3) & (first == _N) & (second == _A) & (last == _N))
+    digit = np.where(length == 1, last, first) - _ZERO
+    if not (is_nothing | (is_number & (digit <= 1))).all():
+        return None
+    return np.where(is_nothing, np.float32(np.nan), digit).astype(np.float32).reshape(-1, columns)
+
+
 def with_care(
     text: bytes, columns: int, number: Callable[[bytes], float], dtype: type[np.generic], label: str, first: int
 ) -> NDArray:
@@ -141,6 +171,20 @@ def _float(field: bytes) -> float:
         raise ValueError("is not a number; write numbers separated by commas") from None
     if b"_" in field or not abs(value) <= float(np.finfo(np.float32).max):
         raise ValueError("is not a finite 32-bit number; fill in or remove such values")
+    return value
+
+
+def _float_or_nothing(field: bytes) -> float:
+    return math.nan if field.strip().lower() in (b"", b"nan") else _float(field)
+
+
+def _answer(field: bytes) -> float:
+    try:
+        value = _float_or_nothing(field)
+    except ValueError:
+        value = 2.0
+    if value not in (0.0, 1.0) and not math.isnan(value):
+        raise ValueError(f"holds the label {_shown(field)}; labels are 0, 1, or empty where missing")
     return value
 
 

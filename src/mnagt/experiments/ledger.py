@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,13 +21,13 @@ from mnagt.files import make_folder
 from mnagt.models import full_settings
 from mnagt.settings import from_dict
 from mnagt.training.config import RunConfig
-from mnagt.training.run import Result
+from mnagt.training.run import Result, settled
 from mnagt.version import __version__
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:
     """The settings of a trial in full, the model's defaults written out."""
-    return asdict(config) | {"settings": full_settings(config.model, config.settings)}
+    return asdict(settled(config)) | {"settings": full_settings(config.model, config.settings)}
 
 
 def trial_key(config: RunConfig) -> str:
@@ -74,9 +75,9 @@ class Ledger:
                 continue
         return found
 
-    def append(self, config: RunConfig, result: Result) -> dict[str, Any]:
-        """Add a finished trial."""
-        record = {"config": resolved(config), "result": asdict(result), **circumstances()}
+    def append(self, config: RunConfig, result: Result, **beside: Any) -> dict[str, Any]:
+        """Add a finished trial, with whatever else is known of it."""
+        record = {"config": resolved(config), "result": asdict(result), **beside, **circumstances()}
         self._write(json.dumps(record, sort_keys=True) + "\n")
         return record
 
@@ -128,6 +129,7 @@ def circumstances() -> dict[str, Any]:
     }
 
 
+@cache
 def _commit() -> str | None:
     """The commit of the code that runs: what ``MNAGT_COMMIT`` says, for copies that are no checkout, or git."""
     if told := os.environ.get("MNAGT_COMMIT"):

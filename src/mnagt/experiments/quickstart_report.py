@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from mnagt.experiments.crossval import CrossValidation
+from mnagt.experiments.page import colour, dash, html_page, tile
 from mnagt.experiments.quickstart import PUBLISHED, Evidence, Molecule
 from mnagt.experiments.structures import structure
 from mnagt.experiments.svg import (
@@ -32,44 +33,7 @@ T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """Student's t, 95 %, two-sided, for 2 folds, 3 folds, ...; from 10 folds on the last, which is a little strict."""
 
 STYLE = """
-:root { color-scheme: light dark; --page: #fbfaf8; --card: #fff; --ink: #23262b; --soft: #62676f; --line: #dddbd5;
-  --model-0: #0069ad; --model-1: #c95a00; --model-2: #00866a; --model-3: #a8508a; --good: #00725a; --bad: #b04300; }
-@media (prefers-color-scheme: dark) { :root { --page: #15171b; --card: #1d2026; --ink: #e6e5e1; --soft: #a2a6ad;
-  --line: #363b44; --model-0: #5fb4ee; --model-1: #f29b4b; --model-2: #3fc9a4; --model-3: #dd93c4; --good: #4fd0ac;
-  --bad: #ff9a5c; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.6 system-ui, "Segoe UI", sans-serif; }
-main, footer { max-width: 60rem; margin: 0 auto; padding: 0 1.25rem; }
-h1 { font-size: clamp(1.7rem, 5vw, 2.4rem); line-height: 1.2; margin: 3rem 0 .6rem; letter-spacing: -.02em; }
-h2 { font-size: 1.25rem; margin: 0 0 .4rem; }
-h3 { font-size: 1rem; margin: 0 0 .3rem; }
-section { margin: 3.2rem 0; }
-p { margin: .4rem 0 .9rem; max-width: 44rem; }
-.lead { font-size: 1.1rem; color: var(--soft); }
-.note, figcaption, footer, .published { color: var(--soft); }
-.note { font-size: .875rem; }
-.tiles, .pair, .cards { display: grid; gap: 1rem; }
-.tiles { grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); margin: 1.8rem 0 0; align-items: stretch; }
-.tile, figure, .card { background: var(--card); border: 1px solid var(--line); border-radius: 12px; margin: 0;
-  padding: 1rem 1.1rem; min-width: 0; }
-.tile { display: flex; flex-direction: column; justify-content: space-between; }
-.tile b { font-size: 1.7rem; font-weight: 650; line-height: 1.25; letter-spacing: -.02em; }
-.tile.first { grid-column: span 2; } .tile.first b { font-size: clamp(2.6rem, 9vw, 3.6rem); }
-.tile small { font-size: .55em; font-weight: 450; color: var(--soft); letter-spacing: 0; white-space: nowrap; }
-.pair { grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); }
-.cards { grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); margin-top: 1rem; }
-figcaption { font-size: .875rem; margin-bottom: .5rem; }
-svg { display: block; width: 100%; height: auto; overflow: visible; font: 12.5px system-ui, "Segoe UI", sans-serif; }
-svg text { fill: var(--ink); } svg .axes text { fill: var(--soft); }
-svg .count { font-size: 17px; font-weight: 600; }
-.wide { max-width: 38rem; } .matrix svg { max-width: 24rem; margin: 0 auto; }
-.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .875rem; margin: .5rem 0; }
-.legend span { display: inline-flex; align-items: center; gap: .45rem; }
-.legend svg { width: auto; flex: none; }
-table { border-collapse: collapse; width: 100%; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .45rem .6rem .45rem 0; border-bottom: 1px solid var(--line); font-weight: 400; }
-thead th { font-size: .8rem; color: var(--soft); } .ours th { font-weight: 650; }
-td.number { white-space: nowrap; } svg.interval { width: 9.4rem; }
+.matrix svg { max-width: 24rem; margin: 0 auto; }
 .structure { aspect-ratio: 4 / 3; } .structure .bonds line { stroke: var(--soft); stroke-width: 1.8; }
 .structure .atom { fill: var(--card); } .structure .symbol { font-size: 11px; font-weight: 650; pointer-events: none; }
 .card header { display: flex; justify-content: space-between; align-items: baseline; gap: .5rem; }
@@ -83,9 +47,6 @@ td.number { white-space: nowrap; } svg.interval { width: 9.4rem; }
 .chooser > input:checked + label { background: var(--ink); color: var(--page); border-color: var(--ink); }
 .chooser > input:focus-visible + label { outline: 3px solid var(--model-0); outline-offset: 2px; }
 .layer { display: none; }
-footer { font-size: .875rem; border-top: 1px solid var(--line); padding-top: 1rem; padding-bottom: 3rem; }
-@media (max-width: 40rem) { .sketch { display: none; } section { margin: 2.4rem 0; } }
-@media (max-width: 26rem) { .optional { display: none; } }
 """
 
 
@@ -97,23 +58,16 @@ def write_report(path: Path, evidence: Evidence) -> None:
 def page(evidence: Evidence) -> str:
     layers = max((len(molecule.weights) for molecule in evidence.molecules), default=0)
     chosen = "".join(f"#layer-{i}:checked ~ .cards .layer-{i} {{ display: inline; }}\n" for i in range(layers))
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", f"mnagt on {evidence.dataset}"),
-        element("style", Markup(STYLE + chosen)),
-    )
-    main = element(
-        "main",
+    sections = [
         _headline(evidence),
         _comparison(evidence),
         _learning(evidence),
         _folds(evidence),
         _confusions(evidence),
         _molecules(evidence, layers) if evidence.molecules else "",
-    )
-    return "<!doctype html>\n" + element("html", head, element("body", main, _footer(evidence)), lang="en") + "\n"
+    ]
+    facts = f"{evidence.dataset}, {evidence.graphs} graphs", clock(evidence.seconds), evidence.device
+    return html_page(f"mnagt on {evidence.dataset}", sections, (*facts, f"mnagt {__version__}"), STYLE + chosen)
 
 
 def _headline(evidence: Evidence) -> Markup:
@@ -121,7 +75,7 @@ def _headline(evidence: Evidence) -> Markup:
     truth = Counter(label for fold in evidence.models[0].folds for label in fold.actual)
     label, most = truth.most_common(1)[0]
     tiles = [
-        _tile(f"{model.model}, accuracy", _score(model.mean), f" ± {100 * model.deviation:.1f} %", is_first=i == 0)
+        tile(f"{model.model}, accuracy", _score(model.mean), f" ± {100 * model.deviation:.1f} %", is_first=i == 0)
         for i, model in enumerate(evidence.models)
     ]
     majority = f"always saying “{evidence.class_names[label]}”"
@@ -135,15 +89,10 @@ def _headline(evidence: Evidence) -> Markup:
                 "had not seen it in training.",
                 class_="lead",
             ),
-            element("div", *tiles, _tile(majority, _score(most / truth.total()), " %"), class_="tiles"),
+            element("div", *tiles, tile(majority, _score(most / truth.total()), " %"), class_="tiles"),
             element("p", "Mean over the folds ± standard deviation between them.", class_="note"),
         ]
     )
-
-
-def _tile(name: str, number: str, unit: str, *, is_first: bool = False) -> Markup:
-    figure = element("b", number, element("small", unit))
-    return element("div", element("span", name), figure, class_="tile first" if is_first else "tile")
 
 
 def _comparison(evidence: Evidence) -> Markup:
@@ -160,7 +109,7 @@ def _comparison(evidence: Evidence) -> Markup:
     for i, (name, score, deviation, parameters, chosen) in enumerate(rows + known):
         is_ours = i < len(rows)
         said = _score(score) + (" %" if deviation is None else f" ± {100 * deviation:.1f} %")
-        sketch = interval(f"{name}: {said}", score, deviation, axis, _colour(i) if is_ours else "var(--soft)")
+        sketch = interval(f"{name}: {said}", score, deviation, axis, colour(i) if is_ours else "var(--soft)")
         lines.append(
             element(
                 "tr",
@@ -231,12 +180,12 @@ def _curve(model: CrossValidation, key: str, number: int, *, is_share: bool) -> 
     epochs = list(zip(*histories, strict=False))
     middle, spread = [mean(values) for values in epochs], [stdev(values) for values in epochs]
     low, high = ([min(most, max(0, m + side * s)) for m, s in zip(middle, spread, strict=True)] for side in (-1, 1))
-    return Curve(model.model, _colour(number), middle, low, high, _dash(number))
+    return Curve(model.model, colour(number), middle, low, high, dash(number))
 
 
 def _folds(evidence: Evidence) -> Markup:
     rows = [
-        Dots(m.model, _colour(i), [100 * fold.accuracy for fold in m.folds], 100 * m.mean, _dash(i))
+        Dots(m.model, colour(i), [100 * fold.accuracy for fold in m.folds], 100 * m.mean, dash(i))
         for i, m in enumerate(evidence.models)
     ]
     size = round(mean(len(fold.actual) for fold in evidence.models[0].folds))
@@ -267,7 +216,7 @@ def _confusions(evidence: Evidence) -> Markup:
         counts = [[pairs[a, p] for p in range(len(names))] for a in range(len(names))]
         right = sum(counts[c][c] for c in range(len(names)))
         caption = f"{model.model}: {right} of {pairs.total()} right"
-        picture = confusion_matrix(f"Confusion matrix of {caption}", counts, names, _colour(i))
+        picture = confusion_matrix(f"Confusion matrix of {caption}", counts, names, colour(i))
         figures.append(element("figure", element("figcaption", caption), picture, class_="matrix"))
     return element(
         "section",
@@ -352,23 +301,10 @@ def _mean_weights(molecules: Sequence[Molecule], layers: int, names: Sequence[st
     )
 
 
-def _footer(evidence: Evidence) -> Markup:
-    facts = (f"{evidence.dataset}, {evidence.graphs} graphs", clock(evidence.seconds), evidence.device)
-    return element("footer", " · ".join((*facts, f"mnagt {__version__}")))
-
-
 def _models_legend(evidence: Evidence) -> Markup:
-    entries = [(model.model, _colour(i)) for i, model in enumerate(evidence.models)]
-    return legend(entries, [_dash(i) for i in range(len(entries))])
+    entries = [(model.model, colour(i)) for i, model in enumerate(evidence.models)]
+    return legend(entries, [dash(i) for i in range(len(entries))])
 
 
 def _score(share: float) -> str:
     return f"{100 * share:.1f}"
-
-
-def _colour(model: int) -> str:
-    return f"var(--model-{model % 4})"
-
-
-def _dash(model: int) -> str | None:
-    return (None, "6 4", "2 3", "9 3 2 3")[model % 4]

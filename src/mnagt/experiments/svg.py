@@ -4,7 +4,8 @@ Colours are any CSS colour, so that a page can hand over ``var(--name)`` and cho
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -88,7 +89,7 @@ def round_step(width: float) -> float:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through ``middle`` at 1, 2, ..., in a band from ``low`` to ``high``."""
+    """A line through ``middle`` at 1, 2, ..., or at ``places``, in a band from ``low`` to ``high``."""
 
     name: str
     colour: str
@@ -96,28 +97,41 @@ class Curve:
     low: Sequence[float]
     high: Sequence[float]
     dash: str | None = None
+    places: Sequence[float] | None = None
+
+    @property
+    def x(self) -> Sequence[float]:
+        return range(1, len(self.middle) + 1) if self.places is None else self.places
 
 
 def line_chart(
-    title: str, curves: Sequence[Curve], *, x_label: str, y_label: str, show: Callable[[float], str] = "{:g}".format
+    title: str,
+    curves: Sequence[Curve],
+    *,
+    x_label: str,
+    y_label: str,
+    show: Callable[[float], str] = "{:g}".format,
+    ticks: Sequence[float] | None = None,
 ) -> Markup:
-    """Curves with their bands over whole numbers from 1. ``show`` writes the y ticks."""
-    width, height, length = 420, 260, max((len(curve.middle) for curve in curves), default=1)
-    x = Axis(1, max(2, length), 46, width - 12)
+    """Curves with their bands, from 1 on. ``show`` writes the y ticks; ``ticks`` of the x axis get a dot each."""
+    width, height, last = 420, 260, max((place for curve in curves for place in curve.x), default=1)
+    x = Axis(1, max(2, last), 46, width - 12)
     y = Axis.over((v for curve in curves for v in (*curve.low, *curve.high)), height - 38, 26, least=0.01)
-    x_ticks = [tick for tick in x.ticks() if tick == int(tick) and 1 < tick <= length]
-    parts = [_grid(x, y, [1, *x_ticks], "{:.0f}".format, show, x_label, y_label)]
+    whole = [1, *(tick for tick in x.ticks() if tick == int(tick) and 1 < tick <= last)]
+    parts = [_grid(x, y, whole if ticks is None else ticks, "{:.0f}".format, show, x_label, y_label)]
     for curve in curves:
-        up = [f"{x(i + 1):.1f},{y(v):.1f}" for i, v in enumerate(curve.high)]
-        down = [f"{x(i + 1):.1f},{y(v):.1f}" for i, v in enumerate(curve.low)]
+        up = [f"{x(at):.1f},{y(v):.1f}" for at, v in zip(curve.x, curve.high, strict=True)]
+        down = [f"{x(at):.1f},{y(v):.1f}" for at, v in zip(curve.x, curve.low, strict=True)]
         parts.append(element("polygon", points=" ".join(up + down[::-1]), style=f"fill:{curve.colour}", opacity=0.16))
     for curve in curves:
-        points = [(x(i + 1), y(v)) for i, v in enumerate(curve.middle)]
+        points = [(x(at), y(v)) for at, v in zip(curve.x, curve.middle, strict=True)]
         style = f"stroke:{curve.colour};fill:none"
         line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
         parts.append(element("polyline", points=line, style=style, stroke_width=2, stroke_dasharray=curve.dash))
-        if len(points) == 1:
-            parts.append(element("circle", cx=points[0][0], cy=points[0][1], r=3, style=f"fill:{curve.colour}"))
+        if len(points) == 1 or ticks is not None:
+            for (a, b), at, value in zip(points, curve.x, curve.middle, strict=True):
+                tip = element("title", f"{curve.name}, {x_label} {at:g}: {value:.4g}")
+                parts.append(element("circle", tip, cx=a, cy=b, r=3.5, style=f"fill:{curve.colour}"))
     return drawing(title, (0, 0, width, height), *parts)
 
 
@@ -177,19 +191,65 @@ def _grid(
     return element("g", *lines, *left, *below, *names, class_="axes")
 
 
-def interval(title: str, mean: float, deviation: float | None, axis: tuple[float, float], colour: str) -> Markup:
-    """A dot at ``mean`` with whiskers of one deviation, on a short axis: for a cell of a table."""
+def interval(
+    title: str,
+    mean: float,
+    deviation: float | None,
+    axis: tuple[float, float],
+    colour: str,
+    beside: float | None = None,
+) -> Markup:
+    """A dot at ``mean`` with whiskers of one deviation, a ring at ``beside``: a short axis for a cell of a table."""
     width, height = 150, 18
     x, middle = Axis(*axis, 4, width - 4), height / 2
     low, high = (min(max(mean + side * (deviation or 0), axis[0]), axis[1]) for side in (-1, 1))
+    ring = f"stroke:{INK};fill:none"
     return drawing(
         title,
         (0, 0, width, height),
         element("line", x1=0, x2=width, y1=middle, y2=middle, style=f"stroke:{FAINT}"),
         element("line", x1=x(low), x2=x(high), y1=middle, y2=middle, style=f"stroke:{colour}", stroke_width=3),
         element("circle", cx=x(mean), cy=middle, r=5, style=f"fill:{colour}"),
+        *([] if beside is None else [element("circle", cx=x(beside), cy=middle, r=4.5, style=ring, stroke_width=2)]),
         class_="interval",
     )
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar from zero to ``value``, with whiskers of ``error``; a ring marks what others found."""
+
+    name: str
+    colour: str
+    value: float
+    error: float = 0.0
+    ring: float | None = None
+
+
+def gain_bars(title: str, bars: Sequence[Bar], *, x_label: str) -> Markup:
+    """Bars that start at zero and go either way, one below the other."""
+    width, left, step, top = 420, 92, 32, 4
+    ends = [end for bar in bars for end in (0.0, bar.value - bar.error, bar.value + bar.error, bar.ring or 0.0)]
+    x, bottom = Axis.over(ends, left, width - 14, least=0.1), top + step * len(bars)
+    parts = []
+    for tick in x.ticks():
+        ink = INK if tick == 0 else FAINT
+        parts.append(element("line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, style=f"stroke:{ink}"))
+        parts.append(text(x(tick), bottom + 16, f"{tick:g}"))
+    parts.append(text(x.end, bottom + 32, x_label, "end"))
+    for i, bar in enumerate(bars):
+        y, middle = top + i * step + 7, top + (i + 0.5) * step
+        start, size = min(x(0), x(bar.value)), abs(x(bar.value) - x(0))
+        whisker = {"x1": x(bar.value - bar.error), "x2": x(bar.value + bar.error), "y1": middle, "y2": middle}
+        tip = element("title", f"{bar.name}: {bar.value:+.2f} ± {bar.error:.2f}")
+        parts.append(text(left - 10, middle + 4, bar.name, "end"))
+        parts.append(element("rect", tip, x=start, y=y, width=size, height=step - 14, rx=3, style=f"fill:{bar.colour}"))
+        parts.append(element("line", **whisker, style=f"stroke:{INK}", stroke_width=2))
+        if bar.ring is not None:
+            tip = element("title", f"{bar.name}, paper: {bar.ring:+.2f}")
+            ring = {"style": f"stroke:{INK};fill:var(--card, #fff)", "stroke_width": 2}
+            parts.append(element("circle", tip, cx=x(bar.ring), cy=middle, r=5, **ring))
+    return drawing(title, (0, 0, width, bottom + 38), *parts)
 
 
 def stacked_bars(
@@ -236,6 +296,29 @@ def _name(x: float, y: float, name: str, anchor: str, most: int) -> Markup:
     """A name cut to ``most`` letters, whole when pointed at."""
     cut = name if len(name) <= most else name[: most - 1] + "…"
     return element("text", element("title", name), cut, x=x, y=y, text_anchor=anchor)
+
+
+def standalone(
+    picture: Markup,
+    caption: str,
+    entries: Sequence[tuple[str, str, str | None]],
+    colours: Mapping[str, str],
+    style: str,
+) -> str:
+    """The drawing as a file of its own: its caption above, names with colour and dash below, colours filled in."""
+    x, y, width, height = (float(side) for side in re.findall(r'viewBox="([^"]*)"', picture)[0].split())
+    frame = {"x": x - 8, "y": y - 32, "width": width + 16, "height": height + 40 + 18 * len(entries)}
+    parts = [element("style", Markup(style)), element("rect", **frame, style="fill:var(--card)")]
+    parts.append(text(x, y - 12, caption, "start", style="font-weight:600"))
+    for i, (name, colour, dash) in enumerate(entries):
+        at = y + height + 18 * i
+        line = {"x1": x + 46, "x2": x + 72, "y1": at, "y2": at, "stroke_width": 3, "stroke_dasharray": dash}
+        parts += [element("line", **line, style=f"stroke:{colour}"), text(x + 82, at + 4, name, "start")]
+    corners = " ".join(f"{side:g}" for side in frame.values())
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" width="{frame["width"]:g}" height="{frame["height"]:g}"'
+    whole = re.sub(r'<svg viewBox="[^"]*"', f'{opening} viewBox="{corners}"', picture, count=1)
+    whole = whole.replace(">", ">" + joined(parts), 1)
+    return re.sub(r"var\(--([\w-]+)[^)]*\)", lambda found: colours[found[1]], whole) + "\n"
 
 
 # --- colours ---

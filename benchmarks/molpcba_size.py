@@ -1,0 +1,147 @@
+"""Trains on a stand-in of ogbg-molpcba's size: it must fit into 8 GiB, batch, train and score.
+
+437,929 graphs with molpcba's means of nodes and bonds and its largest molecule, the columns of OGB's featuriser, and
+128 questions of which two fifths are unanswered and one answer in seventy is yes. Answers depend on what elements a
+molecule has, so that there is something to learn; scores mean nothing else.
+"""
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import common
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mnagt.data.ogb import ATOMS, BONDS, Links, packed
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import official_split
+from mnagt.models import MODELS, build_model
+from mnagt.tasks import MultiLabel
+from mnagt.training.config import TrainConfig
+from mnagt.training.fit import Trainer, outputs_and_targets, products
+from mnagt.training.run import with_encodings
+
+GRAPHS, NODES, BONDS_A_GRAPH, LARGEST = 437_929, 25.97, 28.11, 332
+PARTS = (350_343, 43_793, 43_793)
+QUESTIONS, UNANSWERED, YES = 128, 0.39, 0.014
+ELEMENTS = {5: 0.73, 6: 0.12, 7: 0.11, 15: 0.02, 8: 0.01, 16: 0.01}
+"""Carbon, nitrogen, oxygen, sulphur, fluorine, chlorine, as OGB numbers them."""
+RING = 5
+"""A bond this far back closes a ring of six."""
+MEMORY_GIB = 8.0
+
+
+def stand_in(graphs: int, seed: int = 0) -> PackedDataset:
+    """Chains with side branches and rings of six."""
+    random = np.random.default_rng(seed)
+    sizes = random.gamma(9.0, NODES / 9.0, graphs).round().clip(1, LARGEST).astype(np.int64)
+    sizes[0] = LARGEST
+    nodes, first = int(sizes.sum()), np.cumsum(sizes) - sizes
+    place = np.arange(nodes) - np.repeat(first, sizes)
+    graph = np.repeat(np.arange(graphs, dtype=np.int32), sizes)
+    backbone = np.flatnonzero(place > 0)
+    back = random.choice([1, 2, 3], p=[0.8, 0.15, 0.05], size=len(backbone)).clip(max=place[backbone])
+    rings = np.flatnonzero(place >= RING)
+    rings = rings[random.random(len(rings)) < (BONDS_A_GRAPH * graphs - len(backbone)) / len(rings)]
+    node = np.concatenate([backbone, rings])
+    ends = np.column_stack([place[node], place[node] - np.concatenate([back, np.full(len(rings), RING)])])
+    order = graph[node].argsort(kind="stable")
+    atoms = np.column_stack([_drawn(random, nodes, count) for count in ATOMS])
+    atoms[:, 0] = random.choice(list(ELEMENTS), p=list(ELEMENTS.values()), size=nodes)
+    bonds = np.column_stack([_drawn(random, len(node), count) for count in BONDS])
+    return packed(
+        "molpcba-size",
+        MultiLabel(tuple(f"q{i}" for i in range(QUESTIONS)), "ap"),
+        torch.from_numpy(_answers(random, atoms[:, 0], graph, graphs)),
+        sizes,
+        atoms,
+        [Links(ends[order].astype(np.int32), np.bincount(graph[node], minlength=graphs), bonds, bonds)],
+        {"node_labels": ATOMS, "edge_labels": BONDS},
+        official=torch.from_numpy(random.permuted(np.repeat(np.arange(3, dtype=np.int8), PARTS))[:graphs]),
+    )
+
+
+def _drawn(random: np.random.Generator, rows: int, count: int) -> NDArray[np.int8]:
+    """Small numbers often, large ones seldom."""
+    return random.geometric(0.6, rows).clip(max=count).astype(np.int8) - 1
+
+
+def _answers(
+    random: np.random.Generator, element: NDArray[np.int8], graph: NDArray[np.int32], graphs: int
+) -> NDArray[np.float32]:
+    amounts = np.column_stack([np.bincount(graph, element == which, graphs) for which in ELEMENTS]).astype(np.float32)
+    answers = amounts @ random.standard_normal((len(ELEMENTS), QUESTIONS), dtype=np.float32)
+    answers += random.standard_normal(answers.shape, dtype=np.float32)
+    limit = np.quantile(answers[random.integers(0, graphs, 10_000)], 1 - YES, axis=0)
+    np.greater(answers, limit, out=answers, casting="unsafe")
+    for some in np.array_split(answers, 64):
+        some[random.random(some.shape) < UNANSWERED] = np.nan
+    return answers
+
+
+def peak_gib() -> float:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def main() -> None:
+    parser = common.parser(__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", default="gin", choices=MODELS)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--steps", type=int, default=0, help="so many steps instead of an epoch")
+    parser.add_argument("--graphs", type=int, default=GRAPHS, help="a smaller stand-in, for a look")
+    options = parser.parse_args()
+
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(what: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        seconds[what] = time.perf_counter() - start
+        print(f"{what:32}{seconds[what]:9.1f} s   peak {peak_gib():.2f} GiB", flush=True)
+
+    with timed("made"):
+        dataset = stand_in(options.graphs)
+    assert dataset.official is not None
+    split, task = official_split(dataset.official), dataset.task
+    print(
+        f"{len(dataset):,} graphs, {int(dataset.node_ptr[-1]):,} nodes, {len(dataset.source) // 2:,} bonds, parts"
+        f" {len(split.train):,} / {len(split.valid):,} / {len(split.test):,}"
+    )
+    if options.steps:
+        split = replace(split, train=split.train[: options.steps * options.batch_size])
+    settings = {"dim": options.dim, "depth": options.depth}
+    model = build_model(options.model, settings, dataset.features, task.outputs)
+    with timed("encodings"):
+        dataset = with_encodings(dataset, model.encodings)
+    config = TrainConfig(epochs=1, batch_size=options.batch_size, precision=options.precision)
+    trainer = Trainer(model, dataset, split, task, config, device=options.device)
+    with timed("an epoch, with its validation"):
+        trainer.run()
+    with timed("outputs of the test part"), products(trainer.device, config.precision):
+        output, target = outputs_and_targets(model, trainer.dataset, split.test, config.batch_size)
+    with timed("scores of the test part"):
+        scores = task.scores(output, target)
+    print(
+        f"{options.model}, {model.parameter_count:,} parameters: "
+        + ", ".join(f"{k} {v:.4f}" for k, v in scores.items())
+    )
+    figures = {"graphs": len(dataset), "trained": len(split.train), "seconds": seconds, "peak_gib": peak_gib()}
+    if trainer.device.type == "cuda":
+        figures["peak_gpu_gib"] = torch.cuda.max_memory_allocated(trainer.device) / 2**30
+        print(f"peak on the GPU {figures['peak_gpu_gib']:.2f} GiB")
+    common.write(options.out, figures | {"model": options.model, **settings, "device": str(trainer.device), **scores})
+    common.exit_if_missed([f"{MEMORY_GIB} GiB of memory"] if peak_gib() > MEMORY_GIB else [])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""Runs the paper's experiments: trials over a ledger, and a look at what it holds of them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from mnagt.data import DATASETS, data_root, load_dataset, where_is
+from mnagt.errors import InputError
+from mnagt.experiments.ledger import Ledger, trial_key
+from mnagt.experiments.reproduce_tables import EXPERIMENTS, OURS, Experiment, Row
+from mnagt.experiments.statistics import Paired
+from mnagt.experiments.trials import Summary, run_trials, summarise, with_seed
+from mnagt.registry import lookup
+from mnagt.settings import at_least, literals
+from mnagt.training.config import RunConfig, SplitConfig
+from mnagt.training.devices import pick_device
+from mnagt.training.model_folder import built
+from mnagt.training.progress import Reporter, clock
+from mnagt.training.run import make_split, read_recipe, settled
+
+Protocol = Literal["redrawn", "folds", "fixed"]
+PROTOCOLS: dict[Protocol, str] = {
+    "redrawn": "every trial draws weights and a random 8:1:1 split of its own, as the paper does",
+    "folds": "stratified 10-fold cross-validation; in each fold validation chooses among three learning rates (a "
+    "third, one and three times the recipe's), and only its choice is counted",
+    "fixed": "one random 8:1:1 split for all trials, which differ in their weights",
+}
+FOLDS, RATES = 10, (1 / 3, 1.0, 3.0)
+QUICK_EPOCHS, QUICK_SEEDS = 3, 2
+
+
+@dataclass(frozen=True)
+class ReproduceConfig:
+    seeds: int | None = None
+    """Trials of each row; none for as many as the paper's (10, on OGB's data sets 5)."""
+    first_seed: int = 0
+    """The first of their seeds."""
+    protocol: Protocol = "redrawn"
+    """How data are split: redrawn, folds or fixed."""
+    datasets: tuple[str, ...] = ()
+    """Other data sets than the paper's."""
+    only: tuple[str, ...] = ()
+    """MODEL/DATASET patterns; what fits none of them is left out."""
+    is_quick: bool = False
+    """Few epochs and seeds, for a look at the page: no figure of it is a result."""
+    jobs: int = 1
+    """Trials side by side."""
+    devices: tuple[str, ...] = ()
+    """Devices on which trials take turns; none for what the recipes say."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "jobs")
+        at_least(self, 0, "first_seed")
+        literals(self)
+        if self.seeds is not None:
+            at_least(self, 1, "seeds")
+            if self.protocol == "folds" and self.seeds > FOLDS:
+                raise InputError(f"seeds counts the folds to test under this protocol, {FOLDS} at most: {self.seeds}")
+
+    def repeats(self, experiment: Experiment) -> range:
+        """The seeds, or the folds."""
+        wanted = FOLDS if self.protocol == "folds" else experiment.seeds
+        return range(self.seeds or (QUICK_SEEDS if self.is_quick else wanted))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is known of one row on one data set."""
+
+    row: Row
+    dataset: str
+    records: tuple[dict[str, Any] | None, ...] = ()
+    """Of each repeat; none where it was not run."""
+    counted: int | None = None
+    """Parameters, where nothing is trained."""
+
+    @cached_property
+    def known(self) -> dict[int, dict[str, Any]]:
+        return {i: record for i, record in enumerate(self.records) if record is not None}
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        """In the unit that the paper prints."""
+        if not self.known:
+            return None
+        of, unit = summarise(list(self.known.values())), self.unit
+        return replace(of, test_mean=unit * of.test_mean, test_std=unit * of.test_std, valid_mean=unit * of.valid_mean)
+
+    @property
+    def metric(self) -> str:
+        return next(iter(self.known.values()))["result"]["metric"] if self.known else "score"
+
+    @property
+    def unit(self) -> float:
+        """Accuracies are percentages, other scores shares."""
+        return 100.0 if self.metric == "accuracy" else 1.0
+
+    @cached_property
+    def tests(self) -> dict[int, float]:
+        """The test score of each repeat."""
+        return {i: self.unit * record["result"]["test"][self.metric] for i, record in self.known.items()}
+
+    def less(self, other: "Cell") -> Paired | None:
+        """This less the other, on the repeats that both have; none if there are none."""
+        both = [i for i in self.tests if i in other.tests]
+        return Paired(tuple(self.tests[i] - other.tests[i] for i in both)) if both else None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that a report shows."""
+
+    name: str
+    experiment: Experiment
+    config: ReproduceConfig
+    cells: tuple[Cell, ...]
+    elsewhere: Mapping[Protocol, tuple[Cell, ...]]
+    """The same under other protocols, where the ledger holds some of it."""
+    problems: tuple[str, ...]
+    """Why something is missing."""
+    ledger: Path
+
+    @cached_property
+    def datasets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.dataset for cell in self.cells))
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple({cell.row.name: cell.row for cell in self.cells}.values())
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], Cell]:
+        return {(cell.row.name, cell.dataset): cell for cell in self.cells}
+
+    def cell(self, row: str | None, dataset: str) -> Cell | None:
+        return self._by_name.get((row or "", dataset))
+
+    def on(self, dataset: str) -> list[Cell]:
+        return [cell for cell in self.cells if cell.dataset == dataset]
+
+
+def recipe(dataset: str, model: str) -> RunConfig:
+    """The shipped recipe of a model on a data set.
+
+    A model without one there is trained as the default model is, in its own default size; a data set without any, as
+    NCI1 is.
+    """
+    here = Path(__file__).parents[1]
+    folder = next(place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir())
+    own = folder / Path(dataset).stem.lower()
+    if (own / f"{model}.toml").exists():
+        return replace(read_recipe(own / f"{model}.toml"), dataset=dataset)
+    if own.is_dir():
+        return replace(read_recipe(own / f"{OURS}.toml"), dataset=dataset, model=model, settings={})
+    return replace(read_recipe(folder / "nci1" / f"{model}.toml"), dataset=dataset)
+
+
+def trials_of(row: Row, dataset: str, experiment: Experiment, config: ReproduceConfig) -> list[list[RunConfig]]:
+    """The trials of a row on a data set: for each repeat one, or several of which validation is to choose."""
+    base = recipe(dataset, row.model)
+    base = replace(base, settings={**base.settings, **row.settings})
+    if config.is_quick:
+        base = replace(base, train=replace(base.train, epochs=QUICK_EPOCHS))
+    return [_repeat(base, config, i) for i in config.repeats(experiment)]
+
+
+def _repeat(base: RunConfig, config: ReproduceConfig, i: int) -> list[RunConfig]:
+    first, seed = config.first_seed, config.first_seed + i
+    weights = replace(base, train=replace(base.train, seed=seed))
+    if settled(base).split.kind not in ("auto", "random"):  # a split that comes with the data
+        return [weights]
+    match config.protocol:
+        case "redrawn":
+            return [with_seed(base, seed)]
+        case "fixed":
+            return [replace(weights, split=replace(base.split, seed=first))]
+        case "folds":
+            fold = replace(weights, split=SplitConfig("stratified", seed=first, folds=FOLDS, fold=i))
+            return [replace(fold, train=replace(fold.train, lr=fold.train.lr * rate)) for rate in RATES]
+
+
+def planned(experiment: Experiment, config: ReproduceConfig) -> list[tuple[Row, str]]:
+    """The rows and data sets that are asked for."""
+    datasets = config.datasets or experiment.datasets
+    cells = [(row, dataset) for dataset in datasets for row in experiment.rows]
+    if not config.only:
+        return cells
+    known = [f"{row.model}/{dataset}" for row, dataset in cells]
+    for pattern in config.only:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise InputError(f"--only {pattern}: no such MODEL/DATASET; there are: {', '.join(dict.fromkeys(known))}")
+    return [cell for cell, name in zip(cells, known, strict=True) if any(fnmatchcase(name, p) for p in config.only)]
+
+
+def look_up(experiment: Experiment, config: ReproduceConfig, there: Mapping[str, dict[str, Any]]) -> tuple[Cell, ...]:
+    """What the ledger's records (``by_key``) say of an experiment. Nothing is run."""
+    return tuple(
+        Cell(row, dataset, tuple(_chosen(trials, there) for trials in trials_of(row, dataset, experiment, config)))
+        for row, dataset in planned(experiment, config)
+    )
+
+
+def _chosen(candidates: Sequence[RunConfig], there: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """The record that validation prefers, once all candidates have been tried."""
+    records = [there.get(trial_key(config)) for config in candidates]
+    found = [record for record in records if record is not None]
+    if len(found) < len(records):
+        return None
+    return max(found, key=lambda record: record.get("chosen_by", record["result"]["valid"]))
+
+
+def reproduce(
+    name: str,
+    config: ReproduceConfig,
+    ledger: Ledger,
+    *,
+    is_report_only: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    reporter: Reporter | None = None,
+) -> Findings:
+    """Run what the ledger lacks of an experiment, and look up what it holds then.
+
+    Interrupted, it loses the trials under way; the same call goes on with the others. A data set that is not there, or
+    a trial that fails, is noted among the problems and does not keep the rest from running.
+    """
+    experiment = lookup(EXPERIMENTS, name, "experiment")
+    for device in config.devices:
+        pick_device(device)
+    problems: list[str] = []
+    if experiment.kind == "parameters":
+        cells = _counted(experiment, config, problems)
+        return Findings(name, experiment, config, cells, {}, tuple(problems), ledger.path)
+    if not is_report_only:
+        _run(experiment, config, ledger, problems, say, reporter)
+    there = ledger.by_key()
+    elsewhere: dict[Protocol, tuple[Cell, ...]] = {}
+    for other in PROTOCOLS:
+        if other != config.protocol:
+            cells = look_up(experiment, replace(config, protocol=other, seeds=None), there)
+            if any(len(cell.known) > 1 and not brings_split(cell.dataset) for cell in cells):
+                elsewhere[other] = cells
+    return Findings(
+        name, experiment, config, look_up(experiment, config, there), elsewhere, tuple(problems), ledger.path
+    )
+
+
+def _run(
+    experiment: Experiment,
+    config: ReproduceConfig,
+    ledger: Ledger,
+    problems: list[str],
+    say: Callable[[str], None],
+    reporter: Reporter | None,
+) -> None:
+    cells, there, names, missing = planned(experiment, config), ledger.by_key(), {}, []
+    for dataset in dict.fromkeys(dataset for _, dataset in cells):
+        rows = [row for row, other in cells if other == dataset]
+        repeats = zip(*(trials_of(row, dataset, experiment, config) for row in rows), strict=True)
+        trials = [(row, trial) for repeat in repeats for row, each in zip(rows, repeat, strict=True) for trial in each]
+        names |= {trial_key(trial): _name(row, trial) for row, trial in trials}
+        wanted = [trial for _, trial in trials if trial_key(trial) not in there]
+        say(f"{dataset}: {len(trials)} trials, {len(trials) - len(wanted)} of them in {ledger.path}")
+        if wanted and _is_usable(dataset, problems):  # read once here, so that processes find it in the cache
+            missing += wanted
+    start, done, failures = time.monotonic(), 0, {}
+
+    def line(trial: RunConfig, words: str) -> None:
+        nonlocal done
+        done += 1
+        left = clock((time.monotonic() - start) / done * (len(missing) - done))
+        say(f"[{done}/{len(missing)}] {names[trial_key(trial)]}: {words}; {left} left")
+
+    def told(trial: RunConfig, record: dict[str, Any]) -> None:
+        result = record["result"]
+        line(trial, f"{result['metric']} {result['test'][result['metric']]:.4f}, {result['seconds']:.1f} s")
+
+    def failed(trial: RunConfig, error: Exception) -> None:
+        reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        failures.setdefault(reason, []).append(names[trial_key(trial)])
+        line(trial, f"failed, {reason}")
+
+    turns = {"jobs": config.jobs, "devices": config.devices, "reporter": reporter}
+    run_trials(missing, ledger, told=told, failed=failed, **turns)
+    for reason, (first, *others) in failures.items():
+        problems.append(f"{first}{f' and {len(others)} others' if others else ''} failed: {reason}")
+
+
+def brings_split(dataset: str) -> bool:
+    """The data set has an official split, which protocols leave alone."""
+    return dataset in DATASETS and DATASETS[dataset].brings_split
+
+
+def _is_usable(dataset: str, problems: list[str]) -> bool:
+    """The data set can be read, fetched if need be; or else it is noted why not."""
+    try:
+        task = load_dataset(dataset).task
+    except InputError as error:
+        problems.append(f"{dataset} was left out: {error}")
+        return False
+    if not task.higher_is_better:
+        problems.append(f"{dataset} was left out: its {task.metric} is an error, and these tables compare scores")
+    return task.higher_is_better
+
+
+def _counted(experiment: Experiment, config: ReproduceConfig, problems: list[str]) -> tuple[Cell, ...]:
+    """Parameters of each model for each data set that is there; none is fetched for it."""
+    cells, datasets = [], {}
+    for row, name in planned(experiment, config):
+        if name not in datasets:
+            datasets[name] = None
+            if name in DATASETS and where_is(name, data_root()) is None:
+                problems.append(f"{name} was left out: not in {data_root()}; put it there, or set MNAGT_DATA")
+            elif _is_usable(name, problems):
+                datasets[name] = load_dataset(name)
+        dataset, counted = datasets[name], None
+        if dataset is not None:
+            run = recipe(name, row.model)
+            task = dataset.task.fitted(dataset.targets[make_split(run.split, dataset).train])
+            counted = built(run.model, run.settings, dataset.features, task.outputs).parameter_count
+        cells.append(Cell(row, name, counted=counted))
+    return tuple(cells)
+
+
+def _name(row: Row, trial: RunConfig) -> str:
+    which = f"seed {trial.train.seed}"
+    if trial.split.kind == "stratified":
+        which = f"fold {trial.split.fold}, lr {trial.train.lr:.2g}"
+    return f"{row.name} on {trial.dataset}, {which}"

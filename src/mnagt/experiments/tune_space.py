@@ -1,0 +1,158 @@
+"""What a search may change: a range or a list of values for each setting, by the setting's name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from mnagt.errors import InputError
+from mnagt.models import MODELS, full_settings
+from mnagt.registry import lookup
+from mnagt.settings import from_dict, read_toml
+from mnagt.training.config import RunConfig, TrainConfig
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both among them; whole ones if both are whole."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    """Drawn evenly on a logarithmic scale."""
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise InputError(f"low must be below high, got {self.low} and {self.high}")
+        if self.log and self.low <= 0:
+            raise InputError(f"a logarithmic range begins above 0, got low = {self.low}")
+
+
+Space = dict[str, Range | tuple]
+"""The range or the values of each setting that is searched."""
+
+RANGES: Space = {
+    "lr": Range(1e-4, 1e-2, log=True),
+    "weight_decay": Range(1e-6, 1.0, log=True),
+    "batch_size": (32, 64, 128, 256),
+    "dim": (32, 64, 128),
+    "depth": Range(2, 6),
+    "gnn_depth": Range(2, 6),
+    "max_hop": Range(0, 4),
+    "hops": Range(2, 4),
+    "heads": (1, 2, 4, 8),
+    "readout": ("mean", "sum"),
+    "subtrees": Range(0, 6),
+    "dropout": Range(0.0, 0.5),
+    "gnn_dropout": Range(0.0, 0.5),
+    "head_dropout": Range(0.0, 0.5),
+    "subtree_dropout": Range(0.0, 0.8),
+}
+"""Where settings are looked for unless a ``[space]`` table says otherwise; one that is not here stays as it is. Widths
+and heads are powers of two, so that heads divide widths; attention_dropout is left out because it slows every step."""
+
+ALIKE = ("epochs", "choose_over", "seed", "record", "recompute", "checkpoint_seconds")
+"""Settings of training that all trials share: else they could not be compared, or it would change nothing."""
+
+
+def search_space(
+    config: RunConfig, given: Mapping[str, Any] | Path | str | None = None, only: Sequence[str] | None = None
+) -> Space:
+    """The part of ``RANGES`` that concerns ``config``, widened to hold it, with ``given`` going before.
+
+    ``given`` is a ``[space]`` table, or a TOML file with one: ``{low, high, log}`` is a range, a list holds the values
+    to choose from, and any other value is one to stay at. With ``only``, the rest stays as ``config`` has it.
+    """
+    where = "space"
+    if isinstance(given, Path | str):
+        where, given = f"{given}: space", read_space(given)
+    there = _settings(config)
+    space = {name: _widened(RANGES[name], value) for name, value in there.items() if name in RANGES}
+    for name, told in (given or {}).items():
+        if name in ALIKE:
+            raise InputError(f"{where}: {name} is the same for all trials; take it out, and set it for the run")
+        try:
+            lookup(there, name, f"setting of {config.model}")
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        space[name] = _entry(config, name, told, where)
+    if only is not None:
+        space = {name: lookup(space, name, "range for the setting") for name in only}
+    if not varied(space):
+        raise InputError(f"{where}: nothing to search; give a setting a range or several values")
+    return space
+
+
+def varied(space: Space) -> list[str]:
+    """The settings that have more than one value."""
+    return [name for name, entry in space.items() if isinstance(entry, Range) or len(entry) > 1]
+
+
+def read_space(path: Path | str) -> dict[str, Any]:
+    """The ``[space]`` table of a TOML file."""
+    content = read_toml(Path(path))
+    if content.keys() != {"space"} or not isinstance(content["space"], dict):
+        raise InputError(f"{path}: expected a table [space] and nothing else, got: {', '.join(content) or 'nothing'}")
+    return content["space"]
+
+
+def with_settings(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+    """``config`` with these settings, of training or of the model."""
+    training = {name: value for name, value in values.items() if name in _training()}
+    return replace(
+        config,
+        train=replace(config.train, **training),
+        settings=config.settings | {name: value for name, value in values.items() if name not in training},
+    )
+
+
+def start_of(config: RunConfig, space: Space) -> dict[str, Any]:
+    """The settings of ``config`` that lie in ``space``."""
+    there = _settings(config)
+    return {name: there[name] for name, entry in space.items() if _holds(entry, there[name])}
+
+
+def _training() -> set[str]:
+    return {field.name for field in fields(TrainConfig)} - set(ALIKE)
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """All settings that can be searched, as ``config`` has them."""
+    training = {name: value for name, value in asdict(config.train).items() if name in _training()}
+    return training | full_settings(config.model, config.settings)
+
+
+def _entry(config: RunConfig, name: str, told: Any, where: str) -> Range | tuple:
+    """A line of a ``[space]`` table, every value in it checked as the setting's own."""
+    where = f"{where}: {name}"
+
+    def checked(value: Any) -> Any:
+        if name in _training():
+            return getattr(from_dict(TrainConfig, asdict(config.train) | {name: value}, where=where), name)
+        settings = full_settings(config.model, config.settings) | {name: value}
+        return getattr(from_dict(MODELS[config.model].config, settings, where=where), name)
+
+    if isinstance(told, Mapping):
+        if not {"low", "high"} <= told.keys():
+            raise InputError(f"{where}: a range needs low and high, got: {', '.join(told) or 'nothing'}")
+        span = from_dict(Range, told, where=where)
+        return replace(span, low=checked(span.low), high=checked(span.high))
+    if not isinstance(told, list | tuple):
+        return (checked(told),)
+    values = tuple(checked(value) for value in told)
+    if not values or len(set(values)) < len(values):
+        raise InputError(f"{where}: expected values to choose from, each once, got {list(values)}")
+    return values
+
+
+def _holds(entry: Range | tuple, value: Any) -> bool:
+    return entry.low <= value <= entry.high if isinstance(entry, Range) else value in entry
+
+
+def _widened(entry: Range | tuple, value: Any) -> Range | tuple:
+    """``entry`` with ``value`` in it. A logarithmic range cannot take in zero, and stays."""
+    if _holds(entry, value) or (isinstance(entry, Range) and entry.log and value <= 0):
+        return entry
+    if isinstance(entry, Range):
+        return replace(entry, low=min(entry.low, value), high=max(entry.high, value))
+    return tuple(sorted((*entry, value)))
