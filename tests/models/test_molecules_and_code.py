@@ -1,0 +1,59 @@
+"""Every model trains on the real data sets of OGB's layout: nine and three columns, or four kinds of edges."""
+
+import pytest
+import torch
+from data import ogb_files
+
+from mnagt.data import load_dataset
+from mnagt.data.packed import PackedDataset
+from mnagt.models import MODELS, build_model
+from mnagt.tasks import Task
+
+GRAPHS = 7
+
+
+@pytest.fixture(scope="module", params=["ogbg_moltox21", "ogbg_molesol", "pypi_ast"])
+def some(request, data_root, tmp_path_factory) -> tuple[PackedDataset, Task]:
+    """The beginning of a data set, and its task as training finds it."""
+    path = tmp_path_factory.mktemp("some") / request.param
+    dataset = load_dataset(ogb_files.beginning(data_root / request.param, path, graphs=200))
+    return dataset, dataset.task.fitted(dataset.targets)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_lower_the_loss(name, some):
+    dataset, task = some
+    batch = dataset.batch(torch.arange(len(dataset))[dataset.sizes < 40][:GRAPHS])
+    torch.manual_seed(0)
+    model = build_model(name, {}, dataset.features, task.outputs)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+    losses = []
+    for _ in range(4):
+        torch.manual_seed(0)  # the same dropout again
+        loss = task.loss(model(batch), batch.targets)
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert min(losses[1:]) < losses[0]
+    assert len(next(iter(task.decode(model.eval()(batch).detach()).values()))) == GRAPHS
+
+
+@pytest.mark.real_data
+def test_answers_can_be_learned_by_heart(some):
+    dataset, task = some
+    batch = dataset.batch(torch.arange(len(dataset))[dataset.sizes < 40][:GRAPHS])
+    torch.manual_seed(0)
+    model = build_model("gin-virtual", {"depth": 2}, dataset.features, task.outputs)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    first = task.scores(model(batch).detach(), batch.targets)[task.metric]
+    for _ in range(60):
+        loss = task.loss(model(batch), batch.targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    last = task.scores(model(batch).detach(), batch.targets)[task.metric]
+    assert task.is_better(last, first)
+    assert last > 0.8 if task.higher_is_better else last < 0.5
