@@ -10,7 +10,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -22,9 +23,23 @@ import pytest
 from mnagt import load_dataset, read_recipe, train
 from mnagt.cli import main
 from mnagt.errors import InputError
-from mnagt.experiments.tune import LOCK, STUDY, TRIES, UNJUDGED, Tried, TuneConfig, Tuned, Watch, tune
+from mnagt.experiments.tune import (
+    LOCK,
+    STUDY,
+    TRIES,
+    UNJUDGED,
+    Bench,
+    Ground,
+    Tried,
+    TuneConfig,
+    Tuned,
+    Watch,
+    open_study,
+    tune,
+)
 from mnagt.experiments.tune_report import page, verdict
-from mnagt.experiments.tune_space import start_of
+from mnagt.experiments.tune_space import search_space, start_of
+from mnagt.tasks import Regression
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.training.fit import Interrupted
 from mnagt.training.run import make_split
@@ -78,9 +93,17 @@ def test_the_best_is_the_best_of_those_that_finished(found):
     finished = [trial for trial in found.trials if trial.state == "finished"]
     assert found.best in finished
     assert found.best.figure == max(trial.figure for trial in finished)
-    lower = replace(found, higher_is_better=False)
-    assert lower.best is not None
-    assert lower.best.figure == min(trial.figure for trial in finished)
+
+
+def test_of_errors_the_smallest_is_the_best(tmp_path):
+    mutag = load_dataset("MUTAG")
+    sizes = replace(mutag, task=Regression(("size",)), targets=mutag.sizes[:, None].float())
+    tuned = tune(START, tmp_path, search=replace(SEARCH, trials=3, seeds=1), space=LITTLE, dataset=sizes)
+    assert (tuned.metric, tuned.higher_is_better) == ("rmse", False)
+    assert tuned.best is not None
+    assert tuned.best.figure == min(trial.figure for trial in tuned.trials if trial.figure is not None)
+    study = optuna.load_study(study_name=STUDY, storage=f"sqlite:///{tmp_path / STUDY}")
+    assert study.best_trial.number == tuned.best.number
 
 
 def test_answers_of_the_test_part_change_nothing(tmp_path):
@@ -261,6 +284,21 @@ def test_ctrl_c_stops_trials_that_run_side_by_side(tmp_path):
     settings = [tuple(trial.params.items()) for trial in study.trials]
     assert len(set(settings)) == len(settings) <= 4
     assert (tmp_path / "report.html").exists()
+
+
+def test_settings_are_drawn_while_others_wait(tmp_path):
+    """SQLite would hand a waiting trial to two processes."""
+    mutag, ground = load_dataset("MUTAG"), Ground(START, search_space(START, LITTLE, SEARCH.only), 1, tmp_path)
+    study, seen = open_study(ground, mutag), []
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
+        yield
+        seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
+
+    assert Bench(ground, mutag, lambda: False, turn()).trial(0).is_start
+    assert seen == [[("WAITING", 0)], [("RUNNING", 3)]]
 
 
 def is_alive(process: int) -> bool:

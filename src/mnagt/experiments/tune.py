@@ -155,11 +155,12 @@ def tune(
     if isinstance(dataset.task, Unasked):
         raise InputError(f"{dataset.name}: no targets to learn from; choose graphs with known answers")
     ground = Ground(config, search_space(config, space, search.only), search.seeds, out)
+    _optuna()  # better to know now that it is missing
     pick_device(config.device)
     for seed in range(search.seeds):
         make_split(ground.seeded(config, seed).split, dataset)
     with _alone(out):
-        study = _study(ground, dataset)
+        study = open_study(ground, dataset)
 
         def ended(tried: Tried) -> None:
             told(tried)
@@ -256,7 +257,7 @@ class Bench:
             sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
             pruner=optuna.pruners.MedianPruner(UNJUDGED, n_warmup_steps=ground.config.train.epochs // 4),
         )
-        with nullcontext():
+        with self.turn:
             trial = study.ask(self.distributions)
         watch = Watch(trial, f"valid_{self.dataset.task.metric}", ground.config.train.choose_over, ground.seeds)
         figure, reason = None, ""
@@ -312,9 +313,8 @@ def _run(
     """Run the trials that are missing, and tell of each that ends."""
     trials = study.get_trials(deepcopy=False)
     states = [trial.state.name for trial in trials]
-    first = sum("tries" not in trial.user_attrs for trial in trials) - states.count(
-        "WAITING"
-    )  # as if none had been lost
+    new = [trial for trial in trials if "tries" not in trial.user_attrs]
+    first = len(new) - states.count("WAITING")  # the index that would be next if no trial had been lost
     indices = range(first, first + search.trials - states.count("COMPLETE") - states.count("PRUNED"))
     ends = time.monotonic() + float("inf" if search.timeout is None else search.timeout)
     if search.jobs == 1:
@@ -402,7 +402,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _study(ground: Ground, dataset: PackedDataset) -> "optuna.Study":
+def open_study(ground: Ground, dataset: PackedDataset) -> "optuna.Study":
     """The study in the folder, begun if there is none."""
     optuna, path = _optuna(), ground.folder / STUDY
     from sqlalchemy.exc import SQLAlchemyError
