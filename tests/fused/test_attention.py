@@ -23,23 +23,6 @@ MIXES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _bfloat16_dot(monkeypatch):
-    """Triton's interpreter multiplies bfloat16 as the integers it keeps them in; convert them first."""
-    if DEVICE == "cpu":
-        import triton.language as tl
-        from triton.runtime.interpreter import InterpreterBuilder
-
-        dot = InterpreterBuilder.create_dot
-
-        def converted(self, a, b, *rest):
-            if a.dtype.scalar == tl.bfloat16:
-                a, b = self.cast_impl(a, tl.float32), self.cast_impl(b, tl.float32)
-            return dot(self, a, b, *rest)
-
-        monkeypatch.setattr(InterpreterBuilder, "create_dot", converted)
-
-
 def pointer(sizes: list[int]) -> Tensor:
     return pointer_of_counts(torch.tensor(sizes, dtype=torch.long)).to(DEVICE)
 

@@ -1,14 +1,9 @@
 """Layer normalisation by Triton answers to torch's in float64."""
 
-import os
 from functools import partial
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 from strategies import generator
 from torch import Tensor
 

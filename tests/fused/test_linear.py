@@ -1,20 +1,13 @@
 """Linear layers answer to torch's in float64, with their gradients."""
 
-import os
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 from strategies import generator
 from torch import Tensor
-from triton.runtime import interpreter
 
 from mnagt.fused import linear as module
 from mnagt.fused.linear import batched_linears, linear
@@ -22,20 +15,6 @@ from mnagt.fused.linear import batched_linears, linear
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLOSE = {torch.bfloat16: 6e-3, torch.float16: 1e-3, torch.float32: 5e-4}
 """Errors as parts of a norm: float32 is rounded to tf32."""
-
-
-@pytest.fixture(autouse=True)
-def _products_of_bfloat16(monkeypatch):
-    """The interpreter would multiply the bits of bfloat16 as if they were whole numbers."""
-    plain = interpreter.InterpreterBuilder.create_dot
-
-    def dot(self, a, b, *rest):
-        if a.dtype.is_bf16():
-            a, b = ((t.data.astype(np.uint32) << 16).view(np.float32) for t in (a, b))
-            a, b = (interpreter.TensorHandle(data, interpreter.tl.float32) for data in (a, b))
-        return plain(self, a, b, *rest)
-
-    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
 
 
 @pytest.fixture

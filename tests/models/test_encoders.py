@@ -1,10 +1,12 @@
 """Encoders read columns."""
 
+from dataclasses import replace
+
 import torch
 from strategies import random_batch
 
 from mnagt.graphs.features import Columns
-from mnagt.models.encoders import Categorical, Continuous, NodeEncoder
+from mnagt.models.encoders import MOST_KINDS, Categorical, Continuous, EdgeEncoder, NodeEncoder
 
 
 def test_categories_of_different_columns_never_meet():
@@ -35,3 +37,17 @@ def test_nodes_that_carry_nothing_are_told_by_degree():
     for v in range(6):
         for u in range(6):
             assert torch.equal(x[v], x[u]) == bool(graph.in_degree[v] == graph.in_degree[u])
+
+
+def test_edges_of_categories_are_of_a_few_kinds():
+    graph = random_batch([5, 4], 0.6, seed=1)
+    labels = torch.randint(-1, 2, (graph.num_edges, 3), dtype=torch.int8)
+    graph = replace(graph, edge_labels=labels)
+    encoder = EdgeEncoder(Columns(labels=(2, 3, 2)), dim=5)
+    torch.testing.assert_close(encoder.table()[encoder.kind(graph).long()], encoder(graph))
+    assert len(encoder.table()) == 3 * 4 * 3
+
+
+def test_too_many_kinds_and_columns_of_numbers_are_not_counted():
+    assert EdgeEncoder(Columns(labels=(MOST_KINDS,)), dim=5).kinds is None
+    assert EdgeEncoder(Columns(labels=(2,), values=1), dim=5).kinds is None

@@ -82,14 +82,26 @@ def reference(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | 
     heads = q.shape[1:]
     q, k, v = (t.flatten(1, -2) for t in (q, k, v))
     out = []
-    for g, (start, end) in enumerate(zip(graph.node_ptr[:-1].tolist(), graph.node_ptr[1:].tolist(), strict=True)):
-        score = torch.einsum("ihd,jhd->hij", q[start:end], k[start:end]) / q.shape[-1] ** 0.5
-        if bias is not None:
-            pairs = bias[graph.pair_ptr[g] : graph.pair_ptr[g + 1]]
-            score = score + pairs.reshape(end - start, end - start, -1).permute(2, 0, 1)
-        weight = F.dropout(torch.softmax(score, dim=-1), dropout)
-        out.append(torch.einsum("hij,jhd->ihd", weight, v[start:end]))
+    for g in range(graph.num_graphs):
+        weight = F.dropout(attention_of_graph(q, k, graph, g, bias), dropout)
+        out.append(torch.einsum("hij,jhd->ihd", weight, v[graph.node_ptr[g] : graph.node_ptr[g + 1]]))
     return torch.cat(out).unflatten(1, heads[:-1]) if out else v.new_zeros(0, *heads)
+
+
+def attention_of_graph(
+    q: Float[Tensor, "nodes heads head_dim"],
+    k: Float[Tensor, "nodes heads head_dim"],
+    graph: GraphBatch,
+    g: int,
+    bias: PairBias | Float[Tensor, "pairs 1"] | None = None,
+) -> Float[Tensor, "heads own own"]:
+    """How each node of graph ``g`` shares its attention among the nodes there (last axis)."""
+    start, end = graph.node_ptr[g : g + 2].tolist()
+    score = torch.einsum("ihd,jhd->hij", q[start:end], k[start:end]) / q.shape[-1] ** 0.5
+    if bias is not None:
+        pairs = bias[graph.pair_ptr[g] : graph.pair_ptr[g + 1]].to(score.dtype)
+        score = score + pairs.reshape(end - start, end - start, -1).permute(2, 0, 1)
+    return torch.softmax(score, dim=-1)
 
 
 def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:

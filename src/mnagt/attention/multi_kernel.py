@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.attention.attend import attend
+from mnagt.attention.attend import Heads, attend, attention_of_graph
 from mnagt.attention.kernels import Hops, Kernel
 from mnagt.linear import batched_linears, linear
 
@@ -79,19 +79,33 @@ class MultiKernelAttention(nn.Module):
         self.bias = bias
 
     def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
-        queries, keys, values = zip(*(kernel(hops) for kernel in self.kernels), strict=True)
-        if all(query is key for query, key in zip(queries, keys, strict=True)):
-            query, key = mapped([self.to_query, self.to_key], queries)
-        else:
-            query, key = self.to_query(queries), self.to_key(keys)
-        heads = (self.heads, self.head_dim)
+        query, key, values = self._compared(hops)
         z = attend(
-            query.unflatten(2, heads),
-            key.unflatten(2, heads),
-            self.to_value(values).unflatten(2, heads),
+            query,
+            key,
+            self.to_value(values).unflatten(2, (self.heads, self.head_dim)),
             hops.graph,
             bias=None if self.bias is None else self.bias(hops.graph),
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
         )
         return self.to_out.each(z.flatten(2))
+
+    def weights(self, hops: Hops) -> list[Float[Tensor, "kernels heads nodes nodes"]]:
+        """How each node of a graph shares its attention among the nodes (last axis), graph by graph."""
+        query, key, _ = self._compared(hops)
+        graph, bias = hops.graph, None if self.bias is None else self.bias(hops.graph)
+        return [
+            attention_of_graph(query.flatten(1, 2), key.flatten(1, 2), graph, g, bias).unflatten(0, (-1, self.heads))
+            for g in range(graph.num_graphs)
+        ]
+
+    def _compared(self, hops: Hops) -> tuple[Heads, Heads, tuple[Float[Tensor, "nodes dim"], ...]]:
+        """Queries and keys of all heads, and the values before their map."""
+        queries, keys, values = zip(*(kernel(hops) for kernel in self.kernels), strict=True)
+        if all(query is key for query, key in zip(queries, keys, strict=True)):
+            query, key = mapped([self.to_query, self.to_key], queries)
+        else:
+            query, key = self.to_query(queries), self.to_key(keys)
+        heads = (self.heads, self.head_dim)
+        return query.unflatten(2, heads), key.unflatten(2, heads), values

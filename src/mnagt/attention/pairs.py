@@ -5,10 +5,7 @@ products with an ``Incidence``: no atomic additions, the same result on every ru
 """
 
 from collections.abc import Callable
-from functools import wraps
 from math import prod
-from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -17,27 +14,8 @@ from torch import Tensor
 from mnagt.attention.biases import edge_pairs
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import blocks
+from mnagt.graphs.once import once_a_batch
 from mnagt.graphs.sparse import Incidence, take
-
-Told = TypeVar("Told")
-
-
-def once_a_batch(work: Callable[..., Told]) -> Callable[..., Told]:
-    """``work(graph, *settings)``, done once for a batch, shared by all layers and forgotten with the batch.
-
-    What it returns must not hold the batch, and takes part in no gradient.
-    """
-    kept: WeakKeyDictionary[GraphBatch, dict[tuple, Told]] = WeakKeyDictionary()
-
-    @wraps(work)
-    def remembered(graph: GraphBatch, *settings: object) -> Told:
-        known = kept.setdefault(graph, {})
-        if settings not in known:
-            with torch.no_grad():
-                known[settings] = work(graph, *settings)
-        return known[settings]
-
-    return remembered
 
 
 def from_adjacency(

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt import fused
 from mnagt.errors import InputError
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
@@ -31,6 +32,17 @@ class Mlp(nn.Module):
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return self.second(self.norm(self.first(x), graph.real_nodes))
+
+
+def messages(x: Float[Tensor, "nodes dim"], edges: EdgeEncoder, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    r""":math:`\sum_{e: u \to v} \mathrm{ReLU}(x_u + e)` for each node v."""
+    if edges.kinds is not None and fused.is_usable(x.device) and x.dtype != torch.float64:
+        from mnagt.fused.messages import Edges, sum_messages
+
+        out = graph.edge_sources.transposed
+        ends = (graph.source, graph.destination, graph.in_ptr, out.index, out.ptr)
+        return sum_messages(x, edges.table(), Edges(*ends, edges.kind(graph)))
+    return graph.edges_into @ (take(graph.edge_sources, x) + edges(graph)).relu()
 
 
 class GCN(nn.Module):
@@ -82,8 +94,7 @@ class SAGE(nn.Module):
         if self.edges is None:
             around = graph.neighbours.product(x, after=share)
         else:
-            message = (take(graph.edge_sources, x) + self.edges(graph)).relu()
-            around = graph.edges_into.product(message, after=share)
+            around = messages(x, self.edges, graph) * share[:, None].to(x.dtype)
         return self.own(x) + self.others(around)
 
 
@@ -161,8 +172,7 @@ class GINE(nn.Module):
         self.mlp = Mlp(dim, dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        message = (take(graph.edge_sources, x) + self.edges(graph)).relu()
-        return self.mlp(x + graph.edges_into @ message, graph)
+        return self.mlp(x + messages(x, self.edges, graph), graph)
 
 
 class Block(nn.Module):

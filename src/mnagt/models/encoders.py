@@ -1,5 +1,7 @@
 """From the raw columns of nodes and edges to vectors."""
 
+from math import prod
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -8,9 +10,13 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
+from mnagt.graphs.once import once_a_batch
 from mnagt.linear import Linear
 from mnagt.models.lookup import look_up
 from mnagt.models.norms import BatchNorm, Counted
+
+MOST_KINDS = 256
+"""Kinds of edges that are told apart by one number, at most."""
 
 
 class Categorical(nn.Module):
@@ -22,7 +28,7 @@ class Categorical(nn.Module):
         super().__init__()
         rows = torch.tensor([size + 1 for size in sizes])
         self.register_buffer("offsets", rows.cumsum(0) - rows + 1, persistent=False)
-        self.table = nn.Embedding(int(rows.sum()), dim)
+        self.table = nn.Embedding(sum(sizes) + len(sizes), dim)
         nn.init.normal_(self.table.weight, std=len(sizes) ** -0.5)
 
     def forward(self, labels: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows dim"]:
@@ -74,7 +80,10 @@ class ColumnEncoder(nn.Module):
 
 
 class EdgeEncoder(nn.Module):
-    """Vectors for edges that carry columns."""
+    """Vectors for edges that carry columns. Where these are categories, edges are of so many kinds and no more."""
+
+    kinds: Tensor | None
+    """The labels of each kind; None where there are too many, or columns of numbers."""
 
     def __init__(self, columns: Columns, dim: int) -> None:
         super().__init__()
@@ -83,9 +92,31 @@ class EdgeEncoder(nn.Module):
                 "this convolution reads edge columns, and the data set has none; choose one without, such as 'gin'"
             )
         self.columns = ColumnEncoder(columns, dim)
+        self.sizes = tuple(size + 1 for size in columns.labels)  # 'none' counts too
+        is_few = not columns.values and prod(self.sizes) <= MOST_KINDS
+        kinds = torch.cartesian_prod(*map(torch.arange, self.sizes)).view(-1, len(self.sizes)) - 1 if is_few else None
+        self.register_buffer("kinds", kinds, persistent=False)
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "edges dim"]:
         return self.columns(graph.edge_labels, graph.edge_values, graph.real_edges)
+
+    def table(self) -> Float[Tensor, "kinds dim"]:
+        """The vector of each kind."""
+        return self.columns(self.kinds, None)
+
+    def kind(self, graph: GraphBatch) -> Int[Tensor, "edges"]:
+        """The kind of each edge."""
+        return _kind(graph, self.sizes)
+
+
+@once_a_batch
+def _kind(graph: GraphBatch, sizes: tuple[int, ...]) -> Int[Tensor, "edges"]:
+    """Labels as one number, the last column running fastest."""
+    assert graph.edge_labels is not None
+    kind = torch.zeros(graph.num_edges, dtype=torch.int32, device=graph.device)
+    for column, size in zip(graph.edge_labels.unbind(1), sizes, strict=True):
+        kind = kind * size + column + 1
+    return kind
 
 
 class NodeEncoder(nn.Module):

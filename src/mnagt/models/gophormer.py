@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from mnagt.attention.kernels import Hop
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
-from mnagt.attention.pairs import from_adjacency, once_a_batch
+from mnagt.attention.pairs import from_adjacency
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
+from mnagt.graphs.once import once_a_batch
 from mnagt.linear import Linear
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head

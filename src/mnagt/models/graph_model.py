@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
@@ -45,13 +46,18 @@ class GraphModel(nn.Module):
 
     def embed(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
         """A vector for each graph: what the head answers from."""
-        x, inner = self.start(graph)
+        return self.finish(*self.start(graph), None if self.subtrees is None else self.subtrees(graph))
+
+    def finish(
+        self, x: Float[Tensor, "nodes dim"], inner: GraphBatch, counted: Float[Tensor, "graphs counted"] | None
+    ) -> Float[Tensor, "graphs all"]:
+        """From the nodes as the first layer gets them, and what the subtrees say, to ``embed``."""
         for layer in self.layers:
             x = layer(x, inner) if self.recomputed is None or not self.training else self.recomputed(layer, x, inner)
         out = self.readout(x, inner)
-        if self.subtrees is None or self.norm is None:
+        if counted is None or self.norm is None:
             return out
-        return self.norm(torch.cat([out, self.subtrees(graph)], dim=1), graph.real_graphs)
+        return self.norm(torch.cat([out, counted], dim=1), inner.real_graphs)
 
     def start(self, graph: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphBatch]:
         """The nodes as the first layer gets them; a readout may have added its own."""
@@ -67,6 +73,16 @@ class GraphModel(nn.Module):
         for layer in self.layers:
             if isinstance(layer, Layer) and (here := layer.kernel_weights(x, graph)) is not None:
                 weights.append(here)
+            x = layer(x, graph)
+        return weights
+
+    def attention_weights(self, graph: GraphBatch) -> list[list[Float[Tensor, "kernels heads nodes nodes"]]]:
+        """How nodes share their attention: layer by layer where it is that of eq. 8, then graph by graph."""
+        x, graph = self.start(graph)
+        weights = []
+        for layer in self.layers:
+            if isinstance(layer, Layer) and type(layer.attention) is MultiKernelAttention:
+                weights.append(layer.attention.weights(layer.hops(x, graph)))
             x = layer(x, graph)
         return weights
 

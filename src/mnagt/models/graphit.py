@@ -17,10 +17,11 @@ from mnagt.attention.attend import attend
 from mnagt.attention.kernels import Hop, Hops
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
-from mnagt.attention.pairs import from_adjacency, once_a_batch
+from mnagt.attention.pairs import from_adjacency
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
+from mnagt.graphs.once import once_a_batch
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer, Skip, feed_forward

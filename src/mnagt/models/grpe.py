@@ -16,10 +16,11 @@ from mnagt.attention.biases import edge_pairs, self_pairs
 from mnagt.attention.kernels import Hop, Hops
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
-from mnagt.attention.pairs import in_each_graph, once_a_batch, pair_of_edge, softmax
+from mnagt.attention.pairs import in_each_graph, pair_of_edge, softmax
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.once import once_a_batch
 from mnagt.graphs.sparse import take
 from mnagt.models.encoders import EdgeEncoder, NodeEncoder
 from mnagt.models.graph_model import GraphModel, head

@@ -78,8 +78,12 @@ class Layer(nn.Module):
 
     def seen(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
         """What each kernel brings to each node, before they are merged."""
+        return self.attention(self.hops(x, graph))
+
+    def hops(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Hops:
+        """What the kernels look at."""
         x = self.norm_attention(x, graph.real_nodes, rounded=True)
-        return self.attention(Hops(x, graph, list(self.gnn), self.adjacency))
+        return Hops(x, graph, list(self.gnn), self.adjacency)
 
     def kernel_weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels"] | None:
         """How each node weighs its kernels; None where the mixer does not weigh."""
@@ -115,8 +119,8 @@ class PostNormLayer(Layer):
               X' = \mathrm{norm}(\mathrm{FFN}(Z') + Z')
     """
 
-    def seen(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
-        return self.attention(Hops(x, graph, list(self.gnn), self.adjacency))
+    def hops(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Hops:
+        return Hops(x, graph, list(self.gnn), self.adjacency)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         x = self.norm_attention(self._merged(self.seen(x, graph), self.residual(x, graph)), graph.real_nodes)

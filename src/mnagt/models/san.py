@@ -22,11 +22,12 @@ from mnagt.attention.biases import edge_pairs, self_pairs
 from mnagt.attention.kernels import Hop, Hops
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import KernelLinear, MultiKernelAttention
-from mnagt.attention.pairs import once_a_batch, softmax_over_edges
+from mnagt.attention.pairs import softmax_over_edges
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import flip_signs, spectrum
 from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.once import once_a_batch
 from mnagt.graphs.sparse import take
 from mnagt.models.encoders import EdgeEncoder, NodeEncoder
 from mnagt.models.graph_model import GraphModel, head

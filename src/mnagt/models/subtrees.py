@@ -24,6 +24,10 @@ class Subtrees(nn.Module):
         nn.init.normal_(self.table.weight, std=0.1)
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return graph.nodes_of @ self.of_nodes(graph)
+
+    def of_nodes(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        r"""The part of each node, :math:`\sum_r T_r[c_r(v)]`."""
         names = graph.encodings.get("subtrees")
         names = subtrees(graph, self.rounds) if names is None else names
         row = names.long() % self.rows + self.rows * torch.arange(self.rounds, device=names.device)
@@ -31,4 +35,4 @@ class Subtrees(nn.Module):
         if self.training and self.dropout:
             stays = torch.rand(row.shape, device=row.device) >= self.dropout
             vectors = vectors * (stays / (1 - self.dropout))[:, :, None].to(vectors.dtype)
-        return graph.nodes_of @ vectors.sum(dim=1)
+        return vectors.sum(dim=1)

@@ -1,0 +1,22 @@
+"""What tests of Triton kernels share. Without a GPU its interpreter runs them (tests/conftest.py)."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _products_of_bfloat16(monkeypatch):
+    """The interpreter would multiply the bits of bfloat16 as if they were whole numbers."""
+    if torch.cuda.is_available():
+        return
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    plain = InterpreterBuilder.create_dot
+
+    def dot(self, a, b, *rest):
+        if a.dtype.scalar == tl.bfloat16:
+            a, b = self.cast_impl(a, tl.float32), self.cast_impl(b, tl.float32)
+        return plain(self, a, b, *rest)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", dot)

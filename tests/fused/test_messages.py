@@ -1,0 +1,71 @@
+"""Messages that are never stored sum up to those that are."""
+
+import pytest
+import torch
+from strategies import generator, random_batch
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.fused import messages
+from mnagt.fused.messages import Edges, sum_messages, sum_messages_reference
+from mnagt.graphs.batch import GraphBatch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def edges_of(graph: GraphBatch, kinds: int) -> Edges:
+    out = graph.edge_sources.transposed
+    kind = torch.randint(kinds, (graph.num_edges,), generator=generator(0), dtype=torch.int32)
+    edges = Edges(graph.source, graph.destination, graph.in_ptr, out.index, out.ptr, kind)
+    return Edges(*(t.to(DEVICE) for t in edges))
+
+
+def numbers(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=generator(seed)).to(DEVICE)
+
+
+def outcome(function, x: Tensor, table: Tensor, edges: Edges, dy: Tensor) -> list[Tensor]:
+    x, table = x.detach().requires_grad_(), table.detach().requires_grad_()
+    y = function(x, table, edges)
+    return [y.detach(), *torch.autograd.grad(y, (x, table), dy)]
+
+
+def compare(graph: GraphBatch, dim: int, kinds: int, dtype: torch.dtype = torch.float32) -> None:
+    edges = edges_of(graph, kinds)
+    x, table = numbers(graph.num_nodes, dim, seed=1).to(dtype), numbers(kinds, dim, seed=2).to(dtype).float()
+    dy = numbers(graph.num_nodes, dim, seed=3).to(dtype)
+    got = outcome(sum_messages, x, table, edges, dy)
+    right = outcome(sum_messages_reference, x.double(), table.double(), edges, dy.double())
+    for mine, value, like in zip(got, right, (x, x, table), strict=True):
+        assert (mine.shape, mine.dtype) == (value.shape, like.dtype)
+        close = 1e-2 if dtype != torch.float32 else 1e-3 if like is table else 1e-6
+        assert (mine - value).norm() <= close * value.norm() + 1e-6
+
+
+@pytest.mark.parametrize("dim", [1, 16, 67])
+@pytest.mark.parametrize("kinds", [1, 5, 126])
+def test_sums_and_gradients_are_the_twins(dim, kinds):
+    compare(random_batch([5, 1, 9, 23], 0.3, seed=0), dim, kinds)
+
+
+def test_directed_graphs_with_a_hub_and_without_edges():
+    hub = torch.stack([torch.arange(1, 41), torch.zeros(40, dtype=torch.long)])
+    compare(GraphBatch.from_edges(hub, [41, 3]), 7, 3)
+    compare(GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [3]), 7, 3)
+
+
+def test_edges_are_shared_among_few_programs(monkeypatch):
+    monkeypatch.setattr(messages, "PROGRAMS", 2)
+    compare(random_batch([40, 30], 0.4, seed=1), 5, 7)
+
+
+def test_half_precision_is_rounded_at_the_end():
+    compare(random_batch([5, 9, 23], 0.3, seed=0), 37, 5, torch.bfloat16)
+
+
+def test_what_the_kernel_does_not_take_is_refused():
+    edges = edges_of(random_batch([5], 0.5, seed=0), 3)
+    with pytest.raises(InputError, match="float64"):
+        sum_messages(numbers(5, 3, seed=0).double(), numbers(3, 3, seed=0), edges)
+    with pytest.raises(InputError, match="300"):
+        sum_messages(numbers(5, 3, seed=0), numbers(300, 3, seed=0), edges)
