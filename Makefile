@@ -21,16 +21,15 @@ docs: .venv/dev  ## build the documentation into site/
 	@echo "open site/index.html"
 
 benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1 and COLLAB, and an idle machine
-	$(BIN)/python benchmarks/batching.py --out results/batching-cpu.json
-	$(BIN)/python benchmarks/attention.py --out results/attention-cpu.json
-	$(BIN)/python benchmarks/epoch.py --out results/epoch-cpu.json
-	$(BIN)/python benchmarks/models.py --out results/models-cpu.json
-	$(BIN)/python benchmarks/reading.py --out results/reading-cpu.json
-	$(BIN)/python benchmarks/imports.py --out results/imports-cpu.json
+	@failed=0; for each in batching attention epoch models reading imports; do \
+	  $(BIN)/python benchmarks/$$each.py --out results/$$each-cpu.json || failed=1; done; \
+	$(BIN)/python benchmarks/page.py && exit $$failed
 
 benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COLLAB, ogbg_molhiv and pypi_ast
-	$(BIN)/python benchmarks/attention_gpu.py --sweep --out results/attention-gpu.json
-	$(BIN)/python benchmarks/epoch.py --device cuda --out results/epoch-gpu.json
+	@failed=0; \
+	$(BIN)/python benchmarks/attention_gpu.py --sweep --out results/attention-gpu.json || failed=1; \
+	$(BIN)/python benchmarks/epoch.py --device cuda --out results/epoch-gpu.json || failed=1; \
+	$(BIN)/python benchmarks/page.py && exit $$failed
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

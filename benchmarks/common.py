@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def machine() -> dict[str, Any]:
 def write(out: Path | None, figures: Mapping[str, Any]) -> None:
     """The figures, and the machine they are of, as JSON."""
     if out:
-        out.write_text(json.dumps({**figures, "machine": machine()}, indent=2) + "\n", encoding="utf-8")
+        told = {**figures, "machine": machine(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+        out.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
 def exit_if_missed(missed: list[str]) -> None:
