@@ -12,7 +12,7 @@ from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
 from mnagt.graphs.once import once_a_batch
 from mnagt.linear import Linear
-from mnagt.models.lookup import look_up
+from mnagt.models.lookup import look_up, look_up_sum
 from mnagt.models.norms import BatchNorm, Counted
 
 MOST_KINDS = 256
@@ -32,8 +32,7 @@ class Categorical(nn.Module):
         nn.init.normal_(self.table.weight, std=len(sizes) ** -0.5)
 
     def forward(self, labels: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows dim"]:
-        row = labels + self.offsets
-        return look_up(self.table.weight, row.flatten()).unflatten(0, row.shape).sum(dim=1)
+        return look_up_sum(self.table.weight, labels + self.offsets)
 
 
 class Continuous(nn.Module):

@@ -1,0 +1,156 @@
+"""What RDKit says of molecules, as numbers: the nine columns of atoms and three of bonds of OGB's featuriser.
+
+Neither torch nor the rest of the package is imported here: run as a script, this file is a worker that answers on its
+standard output what it is asked on its standard input, and it starts at once.
+"""
+
+import pickle
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+LONGEST = 10_000
+"""Characters of a SMILES. RDKit takes minutes, and then days, over longer ones that nest deeply."""
+
+_HYBRIDS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
+_BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
+_STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
+
+
+def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
+    """The molecules as flat tables, and why some are refused.
+
+    ``sizes`` and ``bond_counts`` have a number a molecule, 0 atoms where it is refused; ``atoms``, ``bonds`` and
+    ``ends`` (the first and last atom of each bond) have the rows of all, end to end. ``reasons`` go by place.
+    """
+    from rdkit.Chem import Atom, Bond, MolFromSmiles
+    from rdkit.rdBase import BlockLogs
+
+    # RDKit is asked for one atom at a time, so this is where the time goes: each kind of atom or bond is numbered
+    # when it is first met, and only kinds are translated into columns.
+    atom_kinds, bond_kinds = (defaultdict[tuple, int](count().__next__) for _ in range(2))
+    number, chirality, degree = Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetTotalDegree
+    charge, hydrogens, radicals = Atom.GetFormalCharge, Atom.GetTotalNumHs, Atom.GetNumRadicalElectrons
+    hybrid, is_aromatic, is_in_ring = Atom.GetHybridization, Atom.GetIsAromatic, Atom.IsInRing
+    kind, stereo, is_conjugated = Bond.GetBondType, Bond.GetStereo, Bond.GetIsConjugated
+    first, last = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
+
+    atoms, bonds, ends = [], [], []
+    sizes, bond_counts, reasons = np.zeros(len(smiles), np.int64), np.zeros(len(smiles), np.int64), {}
+    with BlockLogs():
+        for place, text in enumerate(smiles):
+            reason = _refusal(text)
+            molecule = None if reason else MolFromSmiles(text)
+            if molecule is None or not molecule.GetNumAtoms():
+                reasons[place] = reason or _problem(text)
+                continue
+            sizes[place], bond_counts[place] = molecule.GetNumAtoms(), molecule.GetNumBonds()
+            atoms += [
+                atom_kinds[
+                    number(a), chirality(a), degree(a), charge(a), hydrogens(a),
+                    radicals(a), hybrid(a), is_aromatic(a), is_in_ring(a),
+                ]
+                for a in map(molecule.GetAtomWithIdx, range(sizes[place]))
+            ]  # fmt: skip
+            for b in map(molecule.GetBondWithIdx, range(bond_counts[place])):
+                bonds.append(bond_kinds[kind(b), stereo(b), is_conjugated(b)])
+                ends += first(b), last(b)
+    return {
+        "sizes": sizes,
+        "bond_counts": bond_counts,
+        "atoms": np.array([_atom_row(*each) for each in atom_kinds], np.int8).reshape(-1, 9)[atoms],
+        "bonds": np.array([_bond_row(*each) for each in bond_kinds], np.int8).reshape(-1, 3)[bonds],
+        "ends": np.array(ends, np.int32).reshape(-1, 2),
+        "reasons": reasons,
+    }
+
+
+def _atom_row(
+    number: int,
+    chirality: Any,
+    degree: int,
+    charge: int,
+    hydrogens: int,
+    radicals: int,
+    hybrid: Any,
+    is_aromatic: bool,
+    is_in_ring: bool,
+) -> tuple[int, ...]:
+    """The last category of a column is whatever its others are not."""
+    return (
+        number - 1 if 1 <= number <= 118 else 118,
+        min(int(chirality), 4),
+        min(degree, 11),
+        charge + 5 if -5 <= charge <= 5 else 11,
+        min(hydrogens, 9),
+        min(radicals, 5),
+        _place(_HYBRIDS, hybrid.name, 5),
+        is_aromatic,
+        is_in_ring,
+    )
+
+
+def _bond_row(kind: Any, stereo: Any, is_conjugated: bool) -> tuple[int, ...]:
+    return _place(_BOND_TYPES, kind.name, 4), _place(_STEREO, stereo.name, 5), is_conjugated
+
+
+def _place(names: tuple[str, ...], name: str, otherwise: int) -> int:
+    return names.index(name) if name in names else otherwise
+
+
+def _refusal(text: str) -> str | None:
+    """Why RDKit is not even asked."""
+    if not text.strip():
+        return "no SMILES"
+    if len(text) > LONGEST:
+        return f"{len(text):,} characters; SMILES of up to {LONGEST:,} are read"
+    if not text.isascii():
+        return f"not a SMILES: {next(c for c in text if not c.isascii())!r} is in it"
+    rest = text.split(maxsplit=1)[1:]
+    if rest and not rest[0].startswith("|"):
+        return "more than a SMILES: there is something after a space"
+    return None
+
+
+def _problem(text: str) -> str:
+    """What RDKit finds wrong."""
+    from rdkit.Chem import DetectChemistryProblems, MolFromSmiles
+
+    unchecked = MolFromSmiles(text, sanitize=False)
+    if unchecked is None:
+        return "not a SMILES"
+    problems = [" ".join(problem.Message().split()) for problem in DetectChemistryProblems(unchecked)]
+    return problems[0] if problems else "no molecule"
+
+
+def scaffolds(smiles: Sequence[str]) -> list[str]:
+    """The Bemis-Murcko scaffold of each molecule, as SMILES: its rings and what joins them."""
+    from rdkit.Chem import MolFromSmiles
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+    from rdkit.rdBase import BlockLogs
+
+    with BlockLogs():
+        return [MurckoScaffoldSmiles(mol=MolFromSmiles(text), includeChirality=True) for text in smiles]
+
+
+ANSWERS: dict[str, Callable[[Sequence[str]], Any]] = {"graph_rows": graph_rows, "scaffolds": scaffolds}
+
+
+def answer() -> None:
+    """Serve whoever started this process until they close the pipe."""
+    asked, answered = sys.stdin.buffer, sys.stdout.buffer
+    while True:
+        try:
+            name, smiles = pickle.load(asked)
+        except EOFError:
+            return
+        pickle.dump(ANSWERS[name](smiles), answered, pickle.HIGHEST_PROTOCOL)
+        answered.flush()
+
+
+if __name__ == "__main__":
+    answer()
