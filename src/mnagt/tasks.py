@@ -50,6 +50,10 @@ class Task(ABC):
         """This task with whatever it takes from the training targets."""
         return self
 
+    def balanced(self, target: Tensor) -> "Task":
+        """This task with a loss in which every class of the training targets counts the same."""
+        raise InputError(f"classes can be balanced, and this task is {self.kind}; leave out balance")
+
     def is_better(self, score: float, than: float | None) -> bool:
         """A score that is not a number is better than nothing, and worse than any other."""
         if than is None or math.isnan(than):
@@ -62,11 +66,14 @@ class SingleLabel(Task):
     """One class of several; scored by accuracy."""
 
     classes: tuple[str, ...]
+    weights: tuple[float, ...] = ()
+    """How much a graph of each class counts in the loss; none where all count the same."""
     kind: ClassVar[str] = "single-label"
     metric = "accuracy"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(self.classes))
+        for name in ("classes", "weights"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if len(self.classes) < 2:
             raise InputError(f"a classification needs at least 2 classes, got {len(self.classes)}: {self.classes}")
 
@@ -75,7 +82,13 @@ class SingleLabel(Task):
         return len(self.classes)
 
     def loss(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
-        return F.cross_entropy(output, target)
+        weight = _numbers(self.weights, output.dtype, output.device) if self.weights else None
+        return F.cross_entropy(output, target, weight)
+
+    def balanced(self, target: Int[Tensor, "graphs"]) -> "SingleLabel":
+        """A graph counts by how rare its class is: graphs / (classes · graphs of its class)."""
+        counts = torch.bincount(target[target >= 0].cpu(), minlength=self.outputs).clamp(min=1)
+        return replace(self, weights=tuple((counts.sum() / (len(counts) * counts)).tolist()))
 
     def scores(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> dict[str, float]:
         return {"accuracy": metrics.accuracy(output.argmax(dim=1), target)}
@@ -97,10 +110,13 @@ class MultiLabel(Task):
     names: tuple[str, ...]
     metric: str = "ap"
     """ap or rocauc."""
+    weights: tuple[float, ...] = ()
+    """How much a yes counts in the loss of each question, beside a no; none where both count the same."""
     kind: ClassVar[str] = "multi-label"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(self.names))
+        for name in ("names", "weights"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         one_of(self, metric=("ap", "rocauc"))
 
     @property
@@ -109,8 +125,14 @@ class MultiLabel(Task):
 
     def loss(self, output: Float[Tensor, "graphs tasks"], target: Float[Tensor, "graphs tasks"]) -> Float[Tensor, ""]:
         is_labelled = target.isfinite()
-        each = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), reduction="none")
+        weight = _numbers(self.weights, output.dtype, output.device) if self.weights else None
+        each = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), reduction="none", pos_weight=weight)
         return (each * is_labelled).sum() / is_labelled.sum().clamp(min=1)
+
+    def balanced(self, target: Float[Tensor, "graphs tasks"]) -> "MultiLabel":
+        """A yes counts as much more as it is rarer than a no; in a question of one answer only, the same."""
+        yes, no = (target == 1).sum(dim=0), (target == 0).sum(dim=0)
+        return replace(self, weights=tuple((no / yes).where((yes > 0) & (no > 0), 1.0).tolist()))
 
     def scores(self, output: Float[Tensor, "graphs tasks"], target: Float[Tensor, "graphs tasks"]) -> dict[str, float]:
         score, is_positive, is_labelled = output.T.contiguous(), target.T > 0, target.T.isfinite()

@@ -4,10 +4,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from data import ogb_files
 from data.tu_files import folder, zipped
 
-from mnagt.data import DATASETS, EMBEDDED, LOADERS, data_root, load_dataset, meanings
+from mnagt.data import DATASETS, EMBEDDED, LOADERS, data_root, load_dataset, meanings, where_is
 from mnagt.data.download import download_tu
+from mnagt.data.ogb import DEEPEST
 from mnagt.errors import InputError
 from mnagt.tasks import SingleLabel
 
@@ -32,7 +34,7 @@ def test_entries_are_complete(name):
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", [name for name, source in DATASETS.items() if source.kind == "tu"])
 def test_real_data_has_the_published_statistics(name, data_root):
     source = DATASETS[name]
     dataset = load_dataset(data_root / f"{name}.zip")
@@ -44,6 +46,37 @@ def test_real_data_has_the_published_statistics(name, data_root):
     edges = len(dataset.source) / 2 + SELF_LOOPS.get(name, 0)
     assert dataset.sizes.double().mean().item() == pytest.approx(source.mean_nodes, abs=0.0051)
     assert edges / len(dataset) == pytest.approx(source.mean_edges, abs=0.0051)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", [f"ogbg-mol{name}" for name in ("bace", "bbbp", "esol", "freesolv", "hiv", "tox21")])
+def test_real_molecules_have_the_published_statistics(name, data_root):
+    source, dataset = DATASETS[name], load_dataset(name, root=data_root)
+    assert (dataset.name, len(dataset), dataset.task.outputs) == (name, source.graphs, source.classes)
+    assert dataset.task.metric == source.metric
+    assert dataset.sizes.double().mean().item() == pytest.approx(source.mean_nodes, abs=0.051)
+    assert len(dataset.source) / 2 / len(dataset) == pytest.approx(source.mean_edges, abs=0.051)
+    assert dataset.official is not None
+    assert (dataset.official >= 0).all()
+    shares = dataset.official.long().bincount() / len(dataset)
+    assert shares.tolist() == pytest.approx([0.8, 0.1, 0.1], abs=0.002)
+
+
+@pytest.mark.real_data
+def test_real_methods_have_the_published_statistics(data_root):
+    source, dataset = DATASETS["pypi_ast"], load_dataset("pypi_ast", root=data_root)
+    assert len(dataset) == source.graphs
+    assert dataset.features.nodes.labels == (108, 10_030, DEEPEST + 1)
+    assert dataset.sizes.double().mean().item() == pytest.approx(source.mean_nodes, abs=0.051)
+    assert dataset.edge_labels is not None
+    assert dataset.official is not None
+    child, parent, after, before = dataset.edge_labels[:, 0].long().bincount().tolist()
+    assert child == parent
+    assert after == before
+    assert child / len(dataset) == pytest.approx(source.mean_edges, abs=0.051)
+    assert dataset.official.long().bincount().tolist() == [78_495, 5_268, 5_609]
+    task = dataset.task.fitted(dataset.targets[dataset.official == 0])
+    assert task.outputs == 5 * 5002
 
 
 @pytest.mark.real_data
@@ -84,6 +117,39 @@ def test_a_name_is_found_in_the_root(nowhere, tmp_path, place):
     else:
         shutil.copytree(files, nowhere / place)
     assert load_dataset("NCI1", root=nowhere).sizes.tolist() == [3, 2, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["ogbg-molesol", "ogbg_molesol"])
+@pytest.mark.parametrize("place", ["ogbg_molesol", "ogbg-molesol", "ogbg_molesol.zip", "esol.zip"])
+def test_sets_of_ogb_are_found_under_all_their_names(nowhere, tmp_path, name, place):
+    if place.endswith(".zip"):
+        nowhere.mkdir()
+        ogb_files.zipped(ogb_files.folder(tmp_path / "files"), nowhere / place, "esol/")
+    else:
+        ogb_files.folder(nowhere / place)
+    dataset = load_dataset(name, root=nowhere)
+    assert (dataset.name, len(dataset), dataset.task.metric) == ("ogbg-molesol", 4, "rmse")
+    assert where_is("ogbg-molesol", nowhere) == nowhere / place
+    assert load_dataset(nowhere / place).task.metric == "rmse", "known by the name of its folder"
+
+
+def test_a_folder_in_the_layout_of_ogb_may_have_any_name(tmp_path):
+    dataset = load_dataset(ogb_files.folder(tmp_path / "mine"))
+    assert (dataset.name, dataset.task.metric) == ("mine", "rocauc")
+    assert load_dataset(tmp_path / "mine" / "raw").name == "mine"
+
+
+def test_a_changed_split_is_read_again(tmp_path):
+    load_dataset(ogb_files.folder(tmp_path / "mine"))
+    changed = {"split/scaffold/test": "1\n3\n", "split/scaffold/train": "0\n"}
+    dataset = load_dataset(ogb_files.folder(tmp_path / "mine", ogb_files.MOLECULES | changed))
+    assert dataset.official is not None
+    assert dataset.official.tolist() == [0, 2, 1, 2]
+
+
+def test_what_no_site_has_must_be_put_there(nowhere):
+    with pytest.raises(InputError, match=r"pypi_ast is not in .*root, and no public site has it; put its folder there"):
+        load_dataset("pypi_ast", root=nowhere)
 
 
 def test_the_root_comes_before_the_embedded_copy(nowhere):

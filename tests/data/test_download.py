@@ -6,9 +6,10 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from data import ogb_files
 
 from mnagt.data import EMBEDDED, load_dataset
-from mnagt.data.download import download_tu
+from mnagt.data.download import download_ogb, download_tu
 from mnagt.errors import InputError
 
 MUTAG = (EMBEDDED / "MUTAG.zip").read_bytes()
@@ -110,3 +111,16 @@ def test_a_named_data_set_that_is_not_there_is_fetched(serve, tmp_path, monkeypa
     dataset = load_dataset("NCI1", root=tmp_path)
     assert dataset.sizes.tolist() == [2, 1]
     assert (tmp_path / "NCI1.zip").exists()
+
+
+def test_a_set_of_ogb_is_fetched_into_the_root(serve, tmp_path, monkeypatch):
+    files = ogb_files.zipped(ogb_files.folder(tmp_path / "files"), tmp_path / "files.zip", "lipophilicity/")
+    monkeypatch.setattr("mnagt.data.download.download_ogb", partial(download_ogb, site=serve(files.read_bytes())))
+    dataset = load_dataset("ogbg-mollipo", root=tmp_path / "root")
+    assert (dataset.name, dataset.task.metric, len(dataset)) == ("ogbg-mollipo", "rmse", 4)
+    assert (tmp_path / "root" / "ogbg-mollipo.zip").exists()
+
+
+def test_a_zip_of_something_else_is_no_set_of_ogb(serve, tmp_path):
+    with pytest.raises(InputError, match=r"no num-node-list\.csv\.gz in the zip that came; fetch it elsewhere"):
+        download_ogb("ogbg-molhiv", "csv_mol_download/hiv.zip", tmp_path, serve(MUTAG))

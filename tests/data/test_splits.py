@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import generator
 
-from mnagt.data.splits import PARTS, Split, random_split, split_from_files, stratified_folds
+from mnagt.data.splits import PARTS, Split, official_split, random_split, split_from_files, stratified_folds
 from mnagt.errors import InputError
 
 
@@ -78,6 +78,11 @@ def test_parts_come_sorted_and_survive_a_dictionary():
     split = Split(torch.tensor([4, 0]), torch.tensor([2]), torch.tensor([3, 1]))
     assert parts(split) == [[0, 4], [2], [1, 3]]
     assert parts(Split.from_dict(split.to_dict())) == parts(split)
+
+
+def test_a_data_set_may_bring_its_split():
+    split = official_split(torch.tensor([2, 0, -1, 1, 0], dtype=torch.int8))
+    assert parts(split) == [[1, 4], [3], [0]]
 
 
 def test_splits_are_read_from_files(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from data.tu_files import SMALL, folder, zipped
 
-import mnagt.data.tu_files as module
+import mnagt.data.archives as module
 from mnagt.data import EMBEDDED, tables
 from mnagt.data.packed import PackedDataset
 from mnagt.data.tu import read_tu

@@ -1,13 +1,19 @@
 """Data sets by name: where each comes from, what is published about it, and how to load it."""
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.registry import lookup
+from mnagt.tasks import Task
+
+if TYPE_CHECKING:
+    from mnagt.data.named import NamedGraphs
 
 
 @dataclass(frozen=True)
@@ -20,10 +26,32 @@ class Source:
     description: str
     graphs: int
     classes: int
+    """Or, where the metric is not accuracy, how many questions or numbers a graph has."""
     mean_nodes: float
     mean_edges: float
     meanings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What the values in the files stand for, by column ('node_labels/0', ...); 'classes' are the graph labels."""
+    metric: str = "accuracy"
+    """The score that it is judged by."""
+    archive: str = ""
+    """The zip at OGB's site."""
+
+    @property
+    def brings_split(self) -> bool:
+        """Whether an official split comes with it."""
+        return self.kind != "tu"
+
+    @property
+    def otherwise(self) -> str:
+        """What becomes of it where it is not in the data root."""
+        if self.kind == "stdlib":
+            return "made from Python's own sources at first use"
+        return "downloaded at first use" if self.kind == "tu" or self.archive else "not here; nor to be downloaded"
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        """What its zip or folder may be called."""
+        return tuple(dict.fromkeys([self.name, self.name.replace("-", "_"), Path(self.archive).stem or self.name]))
 
 
 MUTAG_MEANINGS = {
@@ -32,8 +60,17 @@ MUTAG_MEANINGS = {
     "classes": {"1": "mutagenic", "-1": "not mutagenic"},
 }
 
+TABLES = (".csv", ".tsv", ".smi", ".smiles")
+"""How the names of tables of molecules end; each may be followed by .gz."""
+
 EMBEDDED = Path(__file__).parent / "files"
 """Data sets that come with the package."""
+
+
+def _molecules(name: str, what: str, graphs: int, tasks: int, nodes: float, edges: float, metric: str) -> Source:
+    archive = f"csv_mol_download/{'lipophilicity' if name == 'lipo' else name}.zip"
+    return Source(f"ogbg-mol{name}", "ogb", what, graphs, tasks, nodes, edges, {}, metric, archive)
+
 
 DATASETS: dict[str, Source] = {
     source.name: source
@@ -43,6 +80,21 @@ DATASETS: dict[str, Source] = {
         Source("NCI109", "tu", "compounds; active against ovarian cancer cells or not", 4127, 2, 29.68, 32.13),
         Source("PROTEINS", "tu", "secondary structures of proteins; enzyme or not", 1113, 2, 39.06, 72.82),
         Source("COLLAB", "tu", "ego networks of physicists; one of 3 fields", 5000, 3, 74.49, 2457.78),
+        _molecules("pcba", "PubChem assays; active in each or not", 437929, 128, 25.97, 28.11, "ap"),
+        _molecules("hiv", "inhibits HIV or not", 41127, 1, 25.5, 27.5, "rocauc"),
+        _molecules("tox21", "toxic in each of 12 assays or not", 7831, 12, 18.6, 19.3, "rocauc"),
+        _molecules("toxcast", "toxic in each of 617 assays or not", 8576, 617, 18.8, 19.3, "rocauc"),
+        _molecules("muv", "PubChem assays, made hard; active or not", 93087, 17, 24.2, 26.3, "ap"),
+        _molecules("bace", "inhibits beta-secretase 1 or not", 1513, 1, 34.1, 36.9, "rocauc"),
+        _molecules("bbbp", "passes the blood-brain barrier or not", 2039, 1, 24.1, 26.0, "rocauc"),
+        _molecules("clintox", "drugs; approved, and toxic in trials, or not", 1477, 2, 26.2, 27.9, "rocauc"),
+        _molecules("sider", "drugs; each of 27 kinds of side effect or not", 1427, 27, 33.6, 35.4, "rocauc"),
+        _molecules("esol", "solubility in water", 1128, 1, 13.3, 13.7, "rmse"),
+        _molecules("freesolv", "free energy of hydration", 642, 1, 8.7, 8.4, "rmse"),
+        _molecules("lipo", "lipophilicity", 4200, 1, 27.0, 29.5, "rmse"),
+        Source("ogbg-code2", "ogb", "Python methods; their names", 452741, 1, 125.2, 124.2, {}, "f1", "code2.zip"),
+        Source("pypi_ast", "ogb", "methods of 531 Python packages; their names", 89372, 1, 111.4, 110.4, {}, "f1"),
+        Source("stdlib", "stdlib", "functions of Python's own library; their names", 12905, 1, 73.7, 72.7, {}, "f1"),
     )
 }
 
@@ -52,21 +104,73 @@ def data_root() -> Path:
     return Path(os.environ.get("MNAGT_DATA") or "~/.cache/mnagt/data").expanduser()
 
 
-def load_dataset(name_or_path: str | Path, root: Path | None = None) -> PackedDataset:
-    """A data set of ``DATASETS`` by name, or the zip or folder in the TU text layout at a path.
+def load_dataset(
+    name_or_path: str | Path,
+    root: Path | None = None,
+    *,
+    smiles: str | None = None,
+    targets: Sequence[str] | None = None,
+    task: str | Task = "auto",
+    group: str | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> PackedDataset:
+    """A data set of ``DATASETS`` by name, or the zip or folder in the TU text layout or in OGB's at a path.
+
+    A path may also be that of a table of molecules (CSV, TSV, .smi). ``smiles`` and ``targets`` then name its columns,
+    where they cannot be guessed, and ``task`` says what is asked (see ``read_molecules``, which also tells which rows
+    it left out). Or that of graphs of your own: JSONL, GraphML, or a folder with tables of graphs, nodes and edges;
+    ``columns`` are then those that a model reads, by kind (``Trained.columns``), where they are not to be found out.
+    ``group`` names the column whose values a split by groups keeps together.
 
     A named one is looked for in ``root`` (``data_root()`` unless given) as NAME.zip, NAME/ or NAME/raw/, and fetched
-    into it if it is not there. MUTAG comes with the package.
+    into it if it is not there. MUTAG comes with the package. OGB's may be written with underscores, as its folders are.
     """
     name = str(name_or_path)
+    if is_table(name):
+        from mnagt.data.molecule_table import read_molecules
+        from mnagt.data.named import group_numbers
+
+        found = read_molecules(os.path.expanduser(name), smiles=smiles, targets=targets, task=task)
+        if group is None:
+            return found.dataset
+        return replace(found.dataset, groups=group_numbers(found.table.taken(found.kept.tolist()), group))
+    if smiles is None and (own := own_graphs(name)):
+        return own().packed(targets=targets, task=task, group=group, columns=columns)
+    if (smiles, targets, task, group) != (None, None, "auto", None):
+        raise InputError(f"{name}: columns and task can only be chosen of a table ({', '.join(TABLES)})")
     if name not in DATASETS or (isinstance(name_or_path, Path) and name_or_path.exists()):
         path = Path(os.path.expanduser(name))
         if os.path.exists(path):
-            return _read_tu(path)
+            return _read(path)
         if isinstance(name_or_path, Path) or os.sep in name or path.suffix:
             raise InputError(f"{path}: no such file or folder; data sets by name: {', '.join(sorted(DATASETS))}")
-    source = lookup(DATASETS, name, "data set")
+    source = _by_stem().get(name) or lookup(DATASETS, name, "data set")
     return LOADERS[source.kind](source, root or data_root())
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file of this name is a table of molecules."""
+    return str(path).lower().removesuffix(".gz").endswith(TABLES)
+
+
+def own_graphs(path: str | Path) -> "Callable[[], NamedGraphs] | None":
+    """What reads the JSONL, the GraphML or the three tables at ``path``; None where it is none of them."""
+    from mnagt.data import graphml, jsonl, table_triple
+
+    if str(path) in DATASETS:
+        return None
+    path = Path(os.path.expanduser(path))
+    suffixes = {jsonl.SUFFIXES: jsonl.read_jsonl, graphml.SUFFIXES: graphml.read_graphml}
+    for suffix, read in suffixes.items():
+        if path.name.lower().removesuffix(".gz").endswith(suffix):
+            if not os.path.exists(path):
+                raise InputError(f"{path}: no such file; give graphs of your own, or the name of a data set")
+            return partial(read, path)
+    if not os.path.isdir(path):  # unlike Path.is_dir, False for a SMILES too long for a name
+        return None
+    if table_triple.triple_files(path):
+        return partial(table_triple.read_triple, path)
+    return partial(graphml.read_graphml, path) if graphml.graphml_files(path) else None
 
 
 def meanings(dataset: PackedDataset, column: str) -> tuple[str, ...]:
@@ -77,19 +181,42 @@ def meanings(dataset: PackedDataset, column: str) -> tuple[str, ...]:
 
 
 def where_is(name: str, root: Path) -> Path | None:
-    """Where the TU data set called ``name`` lies; None if it would have to be downloaded."""
-    zipped, folder, embedded = root / f"{name}.zip", root / name, EMBEDDED / f"{name}.zip"
-    if os.path.exists(zipped):
-        return zipped
-    if any(os.path.exists(folder / inner / f"{name}_A.txt") for inner in ("", "raw", name)):
-        return folder
+    """Where the data set called ``name`` lies; None if it would have to be downloaded."""
+    marks = [f"{inner}{name}_A.txt" for inner in ("", "raw/", f"{name}/")]
+    stems = (name,)
+    if (source := DATASETS.get(name)) and source.kind == "ogb":
+        marks, stems = ["raw/num-node-list.csv.gz"], source.stems
+    for stem in stems:
+        zipped, folder = root / f"{stem}.zip", root / stem
+        if os.path.exists(zipped):
+            return zipped
+        if any(os.path.exists(folder / mark) for mark in marks):
+            return folder
+    embedded = EMBEDDED / f"{name}.zip"
     return embedded if embedded.exists() else None
+
+
+def _by_stem() -> dict[str, Source]:
+    """The data sets by what their zips and folders may be called."""
+    return {stem: source for source in DATASETS.values() for stem in source.stems}
 
 
 def _load_tu(source: Source, root: Path) -> PackedDataset:
     from mnagt.data.download import download_tu
 
     return _read_tu(where_is(source.name, root) or download_tu(source.name, root))
+
+
+def _load_ogb(source: Source, root: Path) -> PackedDataset:
+    from mnagt.data.download import download_ogb
+
+    return _read_ogb(where_is(source.name, root) or download_ogb(source.name, source.archive, root), source)
+
+
+def _read(path: Path) -> PackedDataset:
+    from mnagt.data.ogb_files import holds_ogb
+
+    return _read_ogb(path) if holds_ogb(path) else _read_tu(path)
 
 
 def _read_tu(path: Path) -> PackedDataset:
@@ -99,4 +226,30 @@ def _read_tu(path: Path) -> PackedDataset:
     return cache.cached(tu.VERSION, *parts, build=lambda: tu.read_tu(path))
 
 
-LOADERS: dict[str, Callable[[Source, Path], PackedDataset]] = {"tu": _load_tu}
+def _read_ogb(path: Path, source: Source | None = None) -> PackedDataset:
+    """What is asked is known by name: of the source, or of the folder."""
+    from mnagt.data import cache, ogb
+    from mnagt.data.ogb_files import OgbFiles
+
+    files = OgbFiles.found(path)
+    source = source or _by_stem().get(files.name)
+    name, metric = (files.name, None) if source is None else (source.name, source.metric)
+    parts = [part for file in files.paths for part in (f"{file.parent.name}/{file.name}", file)]
+    return cache.cached(
+        ogb.VERSION, name, metric or "", *parts, build=lambda: ogb.read_ogb(path, name=name, metric=metric)
+    )
+
+
+def _load_stdlib(source: Source, root: Path) -> PackedDataset:
+    """Made from the sources of the interpreter that runs, whose version is in its name."""
+    from mnagt.data import cache, code, ogb
+
+    parts = (code.VERSION, ogb.VERSION, code.stdlib_name(), str(code.stdlib_folder()))
+    return cache.cached(*parts, build=code.read_stdlib)
+
+
+LOADERS: dict[str, Callable[[Source, Path], PackedDataset]] = {
+    "tu": _load_tu,
+    "ogb": _load_ogb,
+    "stdlib": _load_stdlib,
+}

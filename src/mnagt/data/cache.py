@@ -64,6 +64,7 @@ def save_packed(dataset: PackedDataset, path: Path) -> None:
         "is_symmetric": dataset.is_symmetric,
         "label_counts": {name: list(counts) for name, counts in dataset.label_counts.items()},
         "vocabularies": {name: list(words) for name, words in dataset.vocabularies.items()},
+        "columns": {kind: list(names) for kind, names in dataset.columns.items()},
         "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
     }
     try:
@@ -90,6 +91,7 @@ def load_packed(path: Path) -> PackedDataset:
             is_symmetric=header["is_symmetric"],
             label_counts={name: tuple(counts) for name, counts in header["label_counts"].items()},
             vocabularies={name: tuple(words) for name, words in header["vocabularies"].items()},
+            columns={kind: tuple(names) for kind, names in header.get("columns", {}).items()},
             encodings={n.removeprefix(_ENCODING): t for n, t in tensors.items() if n.startswith(_ENCODING)},
             **{name: tensor for name, tensor in tensors.items() if not name.startswith(_ENCODING)},
         )

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
 from mnagt.errors import InputError
@@ -49,6 +49,14 @@ class PackedDataset:
     encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the categories, where the source gives any, by column: 'node_labels/0', ..."""
+    official: Int[Tensor, "graphs"] | None = None
+    """The part of each graph in the split that the data set brings: 0 train, 1 valid, 2 test, -1 none."""
+    texts: UInt8[Tensor, "bytes"] | None = None
+    """What each graph was made from, as UTF-8, a line each: its SMILES."""
+    groups: Int[Tensor, "graphs"] | None = None
+    """Graphs of the same number stay together in a split by groups."""
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the columns are called, where the source says, by kind: 'node_labels', ..."""
 
     def __len__(self) -> int:
         return len(self.node_ptr) - 1

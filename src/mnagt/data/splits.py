@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,13 @@ class Split:
         return cls(*(torch.tensor(parts[name], dtype=torch.long) for name in PARTS))
 
 
+class Unjudged(Split):
+    """Graphs that train and graphs that are watched, which may be the same; scores are for others to find."""
+
+    def __post_init__(self) -> None:
+        """Anything goes."""
+
+
 def random_split(graphs: int, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
     """Shuffle, then cut by ``shares`` (the paper: 8:1:1)."""
     order = torch.randperm(graphs, generator=_generator(seed))
@@ -66,6 +74,56 @@ def stratified_folds(labels: Int[Tensor, "graphs"], folds: int, seed: int) -> li
         )
         for i in range(folds)
     ]
+
+
+def official_split(part: Int[Tensor, "graphs"]) -> Split:
+    """The split that a data set brings: ``part`` is 0 for train, 1 for valid, 2 for test, and -1 for none."""
+    return Split(*((part == number).nonzero()[:, 0] for number in range(len(PARTS))))
+
+
+def grouped_split(groups: Sequence[Hashable], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
+    """Graphs of a group stay together, whatever the seed; ``groups`` has one for each graph.
+
+    DeepChem's rule for scaffolds: the largest groups go first (of equal ones, those that begin last), each into the
+    first of train, valid and test that has room for it. What is rare and odd is left for the test.
+    """
+    members: dict[Hashable, list[int]] = {}
+    for graph, group in enumerate(groups):
+        members.setdefault(group, []).append(graph)
+    train, valid, test = [], [], []
+    room_in_train = len(groups) * shares[0] / sum(shares)
+    room_in_both = len(groups) * (shares[0] + shares[1]) / sum(shares)
+    for graphs in sorted(members.values(), key=lambda graphs: (len(graphs), graphs[0]), reverse=True):
+        if len(train) + len(graphs) <= room_in_train:
+            train += graphs
+        elif len(train) + len(valid) + len(graphs) <= room_in_both:
+            valid += graphs
+        else:
+            test += graphs
+    return Split(*(torch.tensor(part, dtype=torch.long) for part in (train, valid, test)))
+
+
+def group_split(
+    groups: Int[Tensor, "graphs"], seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+) -> Split:
+    """Graphs of a group stay together; which groups go where is drawn.
+
+    Test, then valid, take of the groups in an order drawn with ``seed`` those that fit into their share, or the
+    smallest one if none does. The rest train.
+    """
+    sizes = torch.bincount(groups).tolist()
+    order = [group for group in torch.randperm(len(sizes), generator=_generator(seed)).tolist() if sizes[group]]
+    part = [0] * len(sizes)
+    for number in (2, 1):
+        left, chosen = [group for group in order if part[group] == 0], []
+        room = len(groups) * shares[number] / sum(shares)
+        for group in left:
+            if sizes[group] <= room:
+                chosen.append(group)
+                room -= sizes[group]
+        for group in chosen or sorted(left, key=sizes.__getitem__)[:1]:
+            part[group] = number
+    return official_split(torch.tensor(part)[groups])
 
 
 def split_from_files(folder: Path, graphs: int) -> Split:

@@ -36,8 +36,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         raise InputError(f"{path}: damaged or not a checkpoint ({error}); restore it or train again") from None
 
 
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Put ``weights`` into ``model``; refuse those of another model, saying what does not fit."""
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse the weights of another model, saying what does not fit."""
     own = model.state_dict()
     said = f"{path}: of another model, or another version of it"
     for name in sorted(own.keys() | weights.keys()):
@@ -48,6 +48,11 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
         if own[name].shape != weights[name].shape:
             shapes = f"{tuple(weights[name].shape)}, not {tuple(own[name].shape)}"
             raise InputError(f"{said}: {name!r} has shape {shapes}; restore the config it came with")
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Put ``weights`` into ``model``, if they are its."""
+    check_weights(model, weights, path)
     model.load_state_dict(dict(weights))
 
 

@@ -29,11 +29,15 @@ class TrainConfig:
     longer than that keeps its last."""
     average: float = 0.0
     """Validate and keep a running average of the weights, of which each step leaves this share (0.99); 0 for none."""
+    balance: bool = False
+    """Weigh the classes in the loss so that each counts the same, however rare it is in the training part."""
     precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
     """Arithmetic of products: fp32, tf32 (fp32 that a GPU multiplies with 10 bits), bf16 (throughout; for wide models
     on a GPU); auto is tf32 on a GPU, fp32 on a CPU."""
     record: Literal["auto", "never"] = "auto"
     """Record the step as a CUDA graph and replay it: auto does so on a GPU with Triton."""
+    recompute: bool = False
+    """Work layers out again in the backward pass instead of keeping all that they made: less memory, more time."""
     seed: int = 0
     """Seed of weights, order and dropout."""
     checkpoint_seconds: float = 30.0
@@ -49,8 +53,10 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class SplitConfig:
-    kind: Literal["random", "stratified", "files"] = "random"
-    """random 8:1:1, one fold of a stratified k-fold, or index files."""
+    kind: Literal["auto", "official", "random", "stratified", "group", "scaffold", "files"] = "auto"
+    """The official split, that the data set brings; random 8:1:1; one fold of a stratified k-fold; 8:1:1 with the
+    groups that a column names kept together; molecules by their scaffold; or index files. auto is the official one
+    where there is one, else random."""
     seed: int = 0
     """Seed of the split, apart from that of the run."""
     folds: int = 10
@@ -59,12 +65,14 @@ class SplitConfig:
     """The fold that tests; the one after it validates."""
     folder: str | None = None
     """Where the index files train, valid and test lie (.csv.gz, .csv or .txt, one graph index a line)."""
+    column: str | None = None
+    """The column whose values are the groups, of a split by groups."""
 
     def __post_init__(self) -> None:
         at_least(self, 0, "seed", "fold")
         at_least(self, 3, "folds")
         literals(self)
-        for name, kind in (("fold", "stratified"), ("folder", "files")):
+        for name, kind in (("fold", "stratified"), ("folder", "files"), ("column", "group")):
             if self.kind != kind and getattr(self, name):
                 raise InputError(f"split.{name} is for a split of kind {kind!r}, and this one is {self.kind!r}")
 
@@ -72,7 +80,7 @@ class SplitConfig:
 @dataclass(frozen=True)
 class RunConfig:
     dataset: str = ""
-    """Name of a data set, or path of one in TU layout."""
+    """Name of a data set, or path of one: in TU layout, in OGB's, a table of molecules, or graphs of your own."""
     model: str = "mnagt"
     """Name of a model."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -81,3 +89,12 @@ class RunConfig:
     split: SplitConfig = SplitConfig()
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
+    smiles: str | None = None
+    """Column of SMILES in a table of molecules, where it cannot be guessed."""
+    targets: tuple[str, ...] | None = None
+    """Columns to learn in a table or in graphs of your own, where they cannot be guessed."""
+    task: Literal["auto", "single-label", "multi-label", "regression"] = "auto"
+    """What the columns of a table ask for: a class, yes or no to each, or numbers; auto goes by what they hold."""
+
+    def __post_init__(self) -> None:
+        literals(self)

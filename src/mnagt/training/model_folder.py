@@ -7,23 +7,33 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.files import read_json, write_json
+from mnagt.files import read_json, write_json, write_text
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.models import build_model
 from mnagt.models.graph_model import GraphModel
 from mnagt.settings import from_dict
 from mnagt.tasks import Task, Unasked, task_from_dict, task_to_dict
-from mnagt.training.checkpoint import load_tensors, load_weights, save_tensors
+from mnagt.training.checkpoint import check_weights, load_tensors, load_weights, save_tensors
 from mnagt.training.fit import outputs
+from mnagt.training.model_card import model_card
+from mnagt.training.model_files import (
+    CALIBRATION,
+    CARD,
+    CONFIG,
+    WEIGHTS,
+    check_files,
+    check_fingerprints,
+    fingerprints,
+)
+from mnagt.uncertainty.calibration import Calibration, told
 from mnagt.version import __version__
 
 Graphs = PackedDataset | GraphBatch
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +50,56 @@ class Trained:
     """Where it comes from: data set, run settings."""
     vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Names of the categories that it learned from, in its order, by column: 'node_labels/0', ..."""
+    calibration: Calibration | None = None
+    """What it learned of itself from held-out graphs (``mnagt calibrate``)."""
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What the columns that it reads are called, where its graphs told, by kind: 'node_labels', ..."""
 
     def outputs(
         self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
     ) -> Float[Tensor, "some outputs"]:
         """What the model says of these graphs (all, if none are named), in that order."""
-        dataset = self.aligned(_as_dataset(graphs))
+        return self._of(self.model, graphs, indices, device)
+
+    def embed(
+        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
+    ) -> Float[Tensor, "some dim"]:
+        """A vector for each of these graphs: what the model's head answers from."""
+        return self._of(_Embeds(self.model), graphs, indices, device)
+
+    def _of(
+        self, model: nn.Module, graphs: Graphs, indices: Int[Tensor, "some"] | None, device: torch.device | str
+    ) -> Float[Tensor, "some _"]:
+        dataset = self.aligned(as_dataset(graphs))
         indices = torch.arange(len(dataset)) if indices is None else indices
-        return outputs(self.model.to(device), dataset.to(device), indices).cpu()
+        return outputs(model.to(device), dataset.to(device), indices).cpu()
 
     def predict(
-        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
+        self,
+        graphs: Graphs,
+        indices: Int[Tensor, "some"] | None = None,
+        device: torch.device | str = "cpu",
+        *,
+        level: float | None = None,
     ) -> dict[str, list]:
-        """Answers as columns of a table, one row a graph. The graphs may come as a batch (``from_pyg``, ...)."""
-        return self.task.decode(self.outputs(graphs, indices, device))
+        """Answers as columns of a table, one row a graph. The graphs may come as a batch (``from_pyg``, ...).
+
+        With a ``level``, of a calibrated model: also sets or intervals that hold the truth in that share of cases.
+        """
+        return self.answers(self.outputs(graphs, indices, device), level)
+
+    def answers(self, output: Float[Tensor, "some outputs"], level: float | None = None) -> dict[str, list]:
+        """Outputs as ``predict`` gives them."""
+        columns = self.task.decode(self.tempered(output))
+        if level is None:
+            return columns
+        if self.calibration is None:
+            raise InputError("the model is not calibrated, and no level can be promised; try: mnagt calibrate FOLDER")
+        return columns | told(self.task, self.calibration, output, level)
+
+    def tempered(self, output: Float[Tensor, "some outputs"]) -> Float[Tensor, "some outputs"]:
+        """Outputs whose probabilities can be believed, if the model is calibrated."""
+        return output if self.calibration is None else output / self.calibration.temperature
 
     def check(self, dataset: PackedDataset) -> None:
         """Refuse graphs whose columns the model cannot read."""
@@ -66,7 +112,9 @@ class Trained:
                     f"it was trained on {self.origin.get('dataset', 'other graphs')}"
                 )
             for column, (there, known) in enumerate(zip(has.labels, reads.labels, strict=True)):
-                if there > known:
+                key = f"{kind[:4]}_labels/{column}"
+                goes_by_name = key in dataset.vocabularies and key in self.vocabularies  # ``aligned`` then says which
+                if there > known and not goes_by_name:
                     raise InputError(
                         f"{dataset.name}: column {column} of {kind} has {there} categories, the model knows {known}; "
                         f"it was trained on {self.origin.get('dataset', 'other graphs')}"
@@ -87,9 +135,10 @@ class Trained:
                     continue
                 for name in there:
                     if name not in known:
+                        called = f" ({self.columns[kind][column]!r})" if kind in self.columns else ""
                         raise InputError(
-                            f"{dataset.name}: column {column} of {kind} holds {name}, which the model has not met; "
-                            f"it was trained on {self.origin.get('dataset', 'other graphs')}"
+                            f"{dataset.name}: column {column}{called} of {kind} holds {name}, which the model has not "
+                            f"met; it was trained on {self.origin.get('dataset', 'other graphs')}"
                         )
                 place = torch.tensor([*(known.index(name) for name in there), -1])  # -1, 'none', stays -1
                 changed.setdefault(kind, labels.clone())[:, column] = place.to(labels)[labels[:, column].long()]
@@ -106,12 +155,58 @@ class Trained:
                 "task": task_to_dict(self.task),
                 "origin": dict(self.origin),
                 "vocabularies": {column: list(names) for column, names in self.vocabularies.items()},
+                "columns": {kind: list(names) for kind, names in self.columns.items()},
             },
         )
-        save_tensors(folder / WEIGHTS, self.model.state_dict())
+        write_text(folder / CARD, self.card())
+        if self.calibration is not None:
+            self.save_calibration(folder)
+        weights = self.model.state_dict()
+        save_tensors(folder / WEIGHTS, weights, fingerprints(folder / CONFIG, weights))
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write the model, and only that, into a folder of its own: to keep, to hand on."""
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder}: there is something in it already; choose another folder")
+        self.save(folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str) -> "Trained":
+        """The model in ``folder``, as ``load_model``."""
+        return load_model(folder)
+
+    def card(self) -> str:
+        """What there is to know about the model, as Markdown."""
+        return model_card(
+            self.name,
+            self.settings,
+            self.task,
+            self.model.features,
+            self.model.parameter_count,
+            self.origin,
+            self.columns,
+        )
+
+    def save_calibration(self, folder: Path) -> None:
+        """Write only that, beside the model."""
+        assert self.calibration is not None
+        write_json(folder / CALIBRATION, self.calibration.to_dict())
 
 
-def _as_dataset(graphs: Graphs) -> PackedDataset:
+class _Embeds(nn.Module):
+    """A model that stops before its head."""
+
+    def __init__(self, model: GraphModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return self.model.embed(graph)
+
+
+def as_dataset(graphs: Graphs) -> PackedDataset:
+    """The graphs, which may come as a batch."""
     if isinstance(graphs, PackedDataset):
         return graphs
     return PackedDataset.from_batch(
@@ -130,24 +225,40 @@ def built(name: str, settings: Mapping[str, Any], features: Features, outputs: i
 
 
 def load_model(folder: Path | str) -> Trained:
-    """The model in ``folder``, ready to predict."""
+    """The model in ``folder``, ready to predict. Nothing of it is unpickled, and what has changed is refused.
+
+    Config and weights are held against each other before the model is built: it is as large as its file.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the folder that `mnagt train` wrote")
     if not (folder / CONFIG).exists() or not (folder / WEIGHTS).exists():
         raise InputError(f"{folder}: holds no trained model; train it, or go on with `mnagt train --resume {folder}`")
+    check_files(folder)
+    weights, note = load_tensors(folder / WEIGHTS)
     content = read_json(folder / CONFIG)
     try:
         name, settings = content["model"]["name"], content["model"]["settings"]
         features = from_dict(Features, content["features"], where="features")
         task = task_from_dict(content["task"])
-        model = built(name, settings, features, task.outputs)
+        with torch.device("meta"):
+            sketch = built(name, settings, features, task.outputs)
     except KeyError as error:
         raise InputError(f"{folder / CONFIG}: no {error} in it; it is damaged or not a model's") from None
     except (TypeError, AttributeError):
         raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again") from None
     except InputError as error:
         raise InputError(f"{folder / CONFIG}: {error}") from None
-    weights, _ = load_tensors(folder / WEIGHTS)
+    check_weights(sketch, weights, folder / WEIGHTS)
+    check_fingerprints(folder, weights, note)
+    model = built(name, settings, features, task.outputs)
     load_weights(model, weights, folder / WEIGHTS)
-    return Trained(model.eval(), task, name, settings, content.get("origin", {}), content.get("vocabularies", {}))
+    origin, vocabularies, columns = (content.get(part, {}) for part in ("origin", "vocabularies", "columns"))
+    if not all(isinstance(part, dict) for part in (origin, vocabularies, columns)):
+        raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again")
+    calibration = _calibration(folder / CALIBRATION)
+    return Trained(model.eval(), task, name, settings, origin, vocabularies, calibration, columns)
+
+
+def _calibration(path: Path) -> Calibration | None:
+    return Calibration.from_dict(read_json(path), str(path)) if path.exists() else None

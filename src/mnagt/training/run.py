@@ -6,14 +6,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mnagt.data import DATASETS, load_dataset
+from mnagt.data import DATASETS, load_dataset, own_graphs
 from mnagt.data.packed import PackedDataset
-from mnagt.data.splits import Split, random_split, split_from_files, stratified_folds
+from mnagt.data.smiles import scaffold_split, smiles_of
+from mnagt.data.splits import Split, group_split, official_split, random_split, split_from_files, stratified_folds
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_json
 from mnagt.models import MODELS, full_settings
@@ -73,14 +75,18 @@ def train(
     if out is not None and ((out / RUN).exists() or (out / CONFIG).exists()):
         raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
     if dataset is None:
-        dataset = load_dataset(config.dataset)
-        if config.dataset not in DATASETS:  # a path, which must hold from elsewhere too
-            config = replace(config, dataset=str(Path(config.dataset).expanduser().resolve()))
+        dataset = dataset_of(config)
+        path = Path(config.dataset).expanduser()
+        if config.dataset not in DATASETS and path.exists():  # must hold from elsewhere too
+            config = replace(config, dataset=str(path.resolve()))
     if isinstance(dataset.task, Unasked):
-        raise InputError(
-            f"{dataset.name}: no targets to learn from; the TU layout keeps them in {dataset.name}_graph_labels.txt "
-            f"(classes) or {dataset.name}_graph_attributes.txt (numbers)"
-        )
+        where = "name the columns that hold them (--target)"
+        if dataset.texts is None and not own_graphs(config.dataset):
+            where = (
+                f"the TU layout keeps them in {dataset.name}_graph_labels.txt (classes) or "
+                f"{dataset.name}_graph_attributes.txt (numbers)"
+            )
+        raise InputError(f"{dataset.name}: no targets to learn from; {where}")
     config = replace(config, settings=full_settings(config.model, config.settings))
     return _run(config, dataset, make_split(config.split, dataset), out, reporter, tensorboard)
 
@@ -91,7 +97,7 @@ def resume(out: Path | str, *, reporter: Reporter | None = None, tensorboard: bo
     if not (out / RUN).exists():
         raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
     config = from_dict(RunConfig, kept(out, "config"), where=str(out / RUN))
-    dataset = load_dataset(config.dataset)
+    dataset = dataset_of(config)
     return _run(config, dataset, kept_split(out, dataset), out, reporter, tensorboard)
 
 
@@ -105,6 +111,8 @@ def _run(
 ) -> Run:
     """Train from the start, or from the checkpoint in ``out`` if there is one."""
     task = dataset.task.fitted(dataset.targets[split.train])
+    if config.train.balance:
+        task = task.balanced(dataset.targets[split.train])
     device = pick_device(config.device)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
@@ -135,8 +143,16 @@ def _run(
     valid = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
     seconds, place = round(at.seconds, 3), device_name(device)
     result = Result(task.metric, at.best_epoch, valid, test, model.parameter_count, seconds, place)
-    origin = {"dataset": dataset.name, "run": asdict(config)}
-    trained = Trained(model.cpu(), task, config.model, config.settings, origin, dataset.vocabularies)
+    origin = {
+        "dataset": dataset.name,
+        "run": asdict(replace(config, dataset=dataset.name, split=replace(config.split, folder=None))),  # no paths
+        "parts": {part: len(indices) for part, indices in split.to_dict().items()},
+        "result": asdict(result),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    trained = Trained(
+        model.cpu(), task, config.model, config.settings, origin, dataset.vocabularies, columns=dataset.columns
+    )
     if out is not None:
         trained.save(out)
         write_json(out / RESULT, asdict(result))
@@ -154,9 +170,31 @@ def read_recipe(path: Path | str) -> RunConfig:
     return config
 
 
+def dataset_of(config: RunConfig) -> PackedDataset:
+    """The data set that a run is about."""
+    return load_dataset(
+        config.dataset, smiles=config.smiles, targets=config.targets, task=config.task, group=config.split.column
+    )
+
+
+def settled(config: RunConfig) -> RunConfig:
+    """The same run with the kind of split that 'auto' stands for, where the name of the data set tells it."""
+    if config.split.kind != "auto" or config.dataset not in DATASETS:
+        return config
+    kind = "official" if DATASETS[config.dataset].brings_split else "random"
+    return replace(config, split=replace(config.split, kind=kind))
+
+
 def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
     """The split that ``config`` describes."""
-    match config.kind:
+    kind = config.kind
+    if kind == "auto":
+        kind = "random" if dataset.official is None else "official"
+    match kind:
+        case "official":
+            if dataset.official is None:
+                raise InputError(f"{dataset.name} brings no split of its own; split at random")
+            return official_split(dataset.official.cpu())
         case "random":
             return random_split(len(dataset), config.seed)
         case "stratified":
@@ -168,6 +206,15 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
             if not 0 <= config.fold < config.folds:
                 raise InputError(f"split.fold must be 0 to {config.folds - 1}, got {config.fold}")
             return stratified_folds(dataset.targets, config.folds, config.seed)[config.fold]
+        case "group":
+            if dataset.groups is None:
+                raise InputError(
+                    f"{dataset.name}: a split by groups needs the column that names them: --split-column, or column "
+                    "under [split] in a recipe"
+                )
+            return group_split(dataset.groups.cpu(), config.seed)
+        case "scaffold":
+            return scaffold_split(smiles_of(dataset))
         case "files":
             if config.folder is None:
                 raise InputError(
@@ -180,12 +227,14 @@ def with_encodings(dataset: PackedDataset, needed: dict[str, int]) -> PackedData
     """The data set with structural encodings worked out once."""
     from mnagt.graphs.encodings import ENCODINGS
 
+    if not needed:
+        return dataset
     parts = {name: [] for name in needed}
     for chunk in torch.arange(len(dataset)).split(1024):
         batch = dataset.batch(chunk)
         for name, size in needed.items():
             parts[name].append(lookup(ENCODINGS, name, "encoding")(batch, size))
-    return replace(dataset, encodings={name: torch.cat(each) for name, each in parts.items()}) if needed else dataset
+    return replace(dataset, encodings={name: torch.cat(each) for name, each in parts.items()})
 
 
 def _facts(dataset: PackedDataset) -> dict[str, Any]:

@@ -1,0 +1,235 @@
+"""Graphs under scikit-learn's contract: ``GraphClassifier`` and ``GraphRegressor``.
+
+They take a list of SMILES, of networkx graphs or of PyTorch Geometric's ``Data`` where others take an array, and go
+into pipelines, cross-validation and grid searches as any estimator does. What they are made of is in ``trained_``.
+"""
+
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from mnagt.data.in_memory import from_graphs
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Unjudged
+from mnagt.errors import InputError
+from mnagt.models import full_settings
+from mnagt.tasks import Regression, SingleLabel, Task
+from mnagt.training.config import TrainConfig
+from mnagt.training.devices import pick_device
+from mnagt.training.fit import Trainer
+from mnagt.training.model_folder import Trained, built
+from mnagt.training.run import with_encodings
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+    from sklearn.utils.class_weight import compute_class_weight
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted
+except ImportError:
+    raise ImportError("scikit-learn is not installed: pip install 'mnagt[sklearn]'") from None
+
+
+class _GraphEstimator(BaseEstimator):
+    """What both share."""
+
+    def __init__(
+        self,
+        model: str = "mnagt",
+        *,
+        settings: dict[str, Any] | None = None,
+        epochs: int = 60,
+        batch_size: int = 32,
+        lr: float = 1e-3,
+        weight_decay: float = 1e-5,
+        validation_fraction: float = 0.0,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.validation_fraction = validation_fraction
+        self.device = device
+        self.random_state = random_state
+
+    def _graphs(self, X: Any, columns: Any = None) -> PackedDataset:  # noqa: N803
+        return from_graphs(X, columns=columns)
+
+    def _fit(self, dataset: PackedDataset, task: Task, targets: Tensor) -> None:
+        dataset = replace(dataset, task=task, targets=targets)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        config = TrainConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            choose_over=TrainConfig.choose_over if self.validation_fraction else self.epochs,
+            seed=seed,
+        )
+        split = self._split(len(dataset), seed)
+        task = task.fitted(targets[split.train])
+        settings = full_settings(self.model, self.settings or {})
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(seed)
+            model = built(self.model, settings, dataset.features, task.outputs)
+        trainer = Trainer(
+            model, with_encodings(dataset, model.encodings), split, task, config, device=pick_device(self.device)
+        )
+        trainer.run()
+        origin = {
+            "dataset": dataset.name,
+            "parts": {"train": len(split.train)},
+            "run": {"train": asdict(config)},
+            "date": datetime.now(UTC).date().isoformat(),
+        }
+        self.trained_ = Trained(
+            model.cpu().eval(), task, self.model, settings, origin, dataset.vocabularies, columns=dataset.columns
+        )
+
+    def _split(self, graphs: int, seed: int) -> Unjudged:
+        """All graphs train, and a batch of them is watched; or a share of them chooses the epoch instead."""
+        order = torch.randperm(graphs, generator=torch.Generator().manual_seed(seed))
+        if not 0 <= self.validation_fraction < 1:
+            raise InputError(f"validation_fraction must be from 0 up to 1, got {self.validation_fraction}")
+        valid = round(graphs * self.validation_fraction)
+        if self.validation_fraction and not 0 < valid < graphs:
+            raise InputError(f"validation_fraction {self.validation_fraction} leaves a part of {graphs} graphs empty")
+        return Unjudged(order[valid:], order[: valid or self.batch_size], order[:0])
+
+    def _outputs(self, X: Any) -> Tensor:  # noqa: N803
+        check_is_fitted(self)
+        dataset = _without_strangers(self._graphs(X, self.trained_.columns or None), self.trained_)
+        return self.trained_.outputs(dataset, device=pick_device(self.device)).double()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.one_d_array = tags.input_tags.string = True
+        return tags
+
+
+class GraphClassifier(ClassifierMixin, _GraphEstimator):
+    """Classes of graphs.
+
+    :param model: a name of ``MODELS``.
+    :param settings: of the model, where they differ from its defaults.
+    :param epochs: times that every graph is seen. The last epoch is kept, unless validation chooses one.
+    :param validation_fraction: share of the graphs that does not train but chooses the epoch; 0 for none.
+    :param class_weight: how much a graph of each class counts in the loss; 'balanced' makes up for rare classes.
+    :param random_state: seed of weights, order and dropout.
+
+    Fitted, it has ``classes_`` and ``trained_``, a ``Trained`` that can be saved. Categories that it has not met in
+    ``fit`` are read as none.
+    """
+
+    def __init__(
+        self,
+        model: str = "mnagt",
+        *,
+        settings: dict[str, Any] | None = None,
+        epochs: int = 60,
+        batch_size: int = 32,
+        lr: float = 1e-3,
+        weight_decay: float = 1e-5,
+        validation_fraction: float = 0.0,
+        class_weight: dict[Any, float] | str | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            model,
+            settings=settings,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            weight_decay=weight_decay,
+            validation_fraction=validation_fraction,
+            device=device,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:  # noqa: N803
+        """Learn the classes ``y`` of the graphs ``X``."""
+        dataset = self._graphs(X)
+        labels = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        check_consistent_length(dataset.sizes, labels)
+        self.classes_, index = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(f"one class only, {self.classes_.tolist()[0]!r}: nothing to tell apart")
+        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        task = SingleLabel(
+            tuple(map(str, self.classes_.tolist())), tuple(weights.tolist()) if self.class_weight else ()
+        )
+        self._fit(dataset, task, torch.from_numpy(index))
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """How likely each class is, in the order of ``classes_``."""
+        return self._outputs(X).softmax(dim=1).numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The likeliest class of each graph."""
+        likeliest = self._outputs(X).argmax(dim=1).numpy()
+        return self.classes_[likeliest]
+
+
+class GraphRegressor(RegressorMixin, _GraphEstimator):
+    """Numbers of graphs: one each, or several where ``y`` has several columns.
+
+    Parameters are those of ``GraphClassifier``, without ``class_weight``.
+    """
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:  # noqa: N803
+        """Learn the numbers ``y`` of the graphs ``X``."""
+        dataset = self._graphs(X)
+        if y is None:
+            raise InputError("GraphRegressor requires y to be passed, but the target y is None")
+        numbers = check_array(y, ensure_2d=False, dtype="float64", input_name="y")
+        check_consistent_length(dataset.sizes, numbers)
+        self._is_flat = numbers.ndim == 1
+        columns = numbers.reshape(len(numbers), -1)
+        task = Regression(tuple(f"y{i}" for i in range(columns.shape[1])) if columns.shape[1] > 1 else ("y",))
+        self._fit(dataset, task, torch.from_numpy(columns.astype(np.float32)))
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """The numbers of each graph, in the shape of ``y``."""
+        output = self._outputs(X)
+        columns = np.stack(list(self.trained_.task.decode(output).values()), axis=1)
+        return columns[:, 0] if self._is_flat else columns
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def _without_strangers(dataset: PackedDataset, trained: Trained) -> PackedDataset:
+    """The graphs with categories that the model has not met read as none, and all others numbered as it does."""
+    reads, changed = trained.model.features, {}
+    label_counts = dict(dataset.label_counts)
+    for kind, counts in (("node_labels", reads.nodes.labels), ("edge_labels", reads.edges.labels)):
+        labels: Tensor | None = getattr(dataset, kind)
+        if labels is None or labels.shape[1] != len(counts):
+            continue  # the model will refuse it, if it must
+        changed[kind], label_counts[kind] = labels.clone(), counts
+        for column, count in enumerate(counts):
+            there = dataset.vocabularies.get(f"{kind}/{column}")
+            known = {name: i for i, name in enumerate(trained.vocabularies.get(f"{kind}/{column}", ()))}
+            if there is None or not known:
+                changed[kind][labels[:, column] >= count, column] = -1
+            else:
+                place = torch.tensor([*(known.get(name, -1) for name in there), -1])
+                changed[kind][:, column] = place.to(labels)[labels[:, column].long()]
+    return replace(dataset, **changed, label_counts=label_counts, vocabularies=trained.vocabularies)

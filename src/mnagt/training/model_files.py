@@ -1,0 +1,69 @@
+"""What a model folder may hold, and how to know that it is as it was saved.
+
+Nothing in it is ever unpickled. The fingerprints find what was damaged or edited; they are no signature, since whoever
+rewrites the whole folder can rewrite them too.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mnagt.errors import InputError
+
+CONFIG, WEIGHTS, CALIBRATION, CARD = "config.json", "model.safetensors", "calibration.json", "README.md"
+KNOWN = (CONFIG, WEIGHTS, CALIBRATION, CARD, "LICENSE")
+"""All that a model folder holds."""
+RECORDS = ("run.json", "last.safetensors")
+"""By which the folder of a run is known: it holds the model and more."""
+
+_PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill")
+
+
+def check_files(folder: Path) -> None:
+    """Refuse pickles, and what else is not of a model; a run's own folder may hold more."""
+    is_run = any((folder / name).exists() for name in RECORDS)
+    for path in sorted(folder.iterdir()):
+        if path.name in KNOWN:
+            if not path.is_file():
+                raise InputError(f"{path}: not a file; restore it or train again")
+        elif _is_pickle(path):
+            raise InputError(
+                f"{path}: a pickle, which can run anything when it is read, and no model of mnagt has one; remove it "
+                "if you put it there, else do not trust the folder"
+            )
+        elif not is_run:
+            raise InputError(f"{path}: not of a model, whose folder holds {', '.join(KNOWN)}; move it elsewhere")
+
+
+def _is_pickle(path: Path) -> bool:
+    if path.name.lower().endswith(_PICKLES):
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(4096)
+    is_plain = head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+    return is_plain or (head.startswith(b"PK") and b".pkl" in head)  # torch.save writes a zip
+
+
+def fingerprints(config: Path, weights: Mapping[str, Tensor]) -> dict[str, str]:
+    """Of the config as it stands in its file, and of the weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return {"config": hashlib.sha256(config.read_bytes()).hexdigest(), "weights": digest.hexdigest()}
+
+
+def check_fingerprints(folder: Path, weights: Mapping[str, Tensor], note: Any) -> None:
+    """Refuse a config or weights that are not as they were saved. ``note`` came with the weights."""
+    if not isinstance(note, dict):  # saved before there were any
+        return
+    for what, found in fingerprints(folder / CONFIG, weights).items():
+        if note.get(what) != found:
+            path = folder / {"config": CONFIG, "weights": WEIGHTS}[what]
+            raise InputError(f"{path}: changed since the model was saved; restore it or train again")

@@ -1,0 +1,45 @@
+"""Rare classes can be made to count."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mnagt import RunConfig, TrainConfig, load_dataset, load_model, train
+from mnagt.errors import InputError
+from mnagt.tasks import NO_CLASS, MultiLabel, Regression, SingleLabel
+
+
+def test_classes_count_the_same_however_rare():
+    target = torch.tensor([0] * 6 + [1] * 3 + [NO_CLASS])
+    task = SingleLabel(("a", "b", "c")).balanced(target)
+    assert task.weights == pytest.approx(
+        (10 / 18, 10 / 9, 10 / 3)
+    )  # a class that does not occur counts as occurring once
+    two = SingleLabel(("a", "b")).balanced(torch.tensor([0] * 7 + [1] * 3))
+    output = torch.randn(10, 2)
+    each = F.cross_entropy(output, torch.tensor([0] * 7 + [1] * 3), reduction="none")
+    torch.testing.assert_close(
+        two.loss(output, torch.tensor([0] * 7 + [1] * 3)), (each[:7].mean() + each[7:].mean()) / 2
+    )
+
+
+def test_a_yes_counts_as_much_more_as_it_is_rarer():
+    target = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, torch.nan], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    task = MultiLabel(("a", "b", "c")).balanced(target)
+    assert task.weights == (3, 1, 2)
+    output = torch.zeros(4, 3)
+    assert task.loss(output, target).item() > MultiLabel(("a", "b", "c")).loss(output, target).item()
+
+
+def test_numbers_have_no_classes():
+    with pytest.raises(InputError, match="this task is regression; leave out balance"):
+        Regression(("y",)).balanced(torch.zeros(3, 1))
+
+
+def test_a_run_balances_by_its_training_part(tmp_path):
+    config = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1, balance=True), device="cpu")
+    run = train(config, tmp_path / "run")
+    counts = torch.bincount(load_dataset("MUTAG").targets[run.split.train])
+    task = load_model(tmp_path / "run").task
+    assert isinstance(task, SingleLabel)
+    torch.testing.assert_close(torch.tensor(task.weights), counts.sum() / (2 * counts))
