@@ -2,8 +2,8 @@
 
 Both read the nine atom and three bond columns of OGB's molecules, have the same width and depth, and train by the same
 optimiser on the same batches of real molecules; batches are built, then forward, loss, backward, clipping and AdamW:
-all of it counts. Ours attends through three kernels a layer and takes three message-passing steps, GPS attends once after
-one step. The two take turns, an epoch each; a figure is the median.
+all of it counts. Ours attends through three kernels a layer and takes three message-passing steps, GPS attends once
+after one step. The two take turns, an epoch each; a figure is the median.
 
 Rows of bf16 matrices must be aligned to be multiplied fast: the width is a multiple of 8.
 """

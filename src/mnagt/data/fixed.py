@@ -102,7 +102,7 @@ class FixedBatches:
             edge_values=None if data.edge_values is None else data.edge_values.index_select(0, layout.edge),
             targets=torch.where(has_target, targets, missing),
             encodings={name: column.index_select(0, layout.node) for name, column in data.encodings.items()},
-            filled=Filled(*layout.real.unbind(), max(FILLING, int(data.sizes.max()))),
+            filled=Filled(layout.real[0], layout.real[1], layout.real[2], max(FILLING, int(data.sizes.max()))),
         )
 
     def _assembled(self, graphs: Int[Tensor, "slots"], shape: Shape) -> Layout:

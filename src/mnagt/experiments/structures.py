@@ -32,18 +32,15 @@ def structure(
     layers: Sequence[Sequence[Sequence[float]]],
     names: Sequence[str],
     colours: Sequence[str],
+    at: Float[np.ndarray, "atoms 2"] | None = None,
 ) -> Markup:
     """A molecule whose atoms are pies. For each layer and atom there are shares, one a name; layer i has class layer-i.
 
     Carbon goes without its symbol, as in chemistry. Bonds are single, double, triple or aromatic; any other is drawn
-    as single.
+    as single. Atoms lie where ``at`` says, bonds about 1 long, or else where ``layout`` puts them.
     """
-    at = layout(len(atoms), [(i, j) for i, j, _ in bonds]) * BOND
-    margin = 18
-    least, size = at.min(axis=0) - margin, np.ptp(at, axis=0) + 2 * margin
-    wide = np.maximum(size, (280, 200))
-    corner = least - (wide - size) / 2
-    parts = [element("g", *_bonds(at, bonds), class_="bonds")]
+    at = BOND * (layout(len(atoms), [(i, j) for i, j, _ in bonds]) if at is None else at)
+    parts = [element("g", *bond_lines(at, bonds), class_="bonds")]
     radii = [10.5 if atom == "C" else 14.0 for atom in atoms]
     for number, shares in enumerate(layers):
         pies = []
@@ -58,10 +55,20 @@ def structure(
             parts.append(element("circle", cx=x, cy=y, r=3 if atom == "C" else radius - 3, class_="atom"))
         if atom != "C":
             parts.append(text(x, y + 4, atom, class_="symbol"))
-    return drawing(title, (*corner.tolist(), *wide.tolist()), *parts, class_="structure")
+    return drawing(title, around(at), *parts, class_="structure")
 
 
-def _bonds(at: Float[np.ndarray, "atoms 2"], bonds: Sequence[tuple[int, int, str]]) -> list[Markup]:
+def around(at: Float[np.ndarray, "atoms 2"]) -> tuple[float, float, float, float]:
+    """The rectangle (x, y, width, height) that shows all atoms; never a very small one."""
+    margin = 18
+    least, size = at.min(axis=0) - margin, np.ptp(at, axis=0) + 2 * margin
+    wide = np.maximum(size, (280, 200))
+    x, y, width, height = (*(least - (wide - size) / 2).tolist(), *wide.tolist())
+    return x, y, width, height
+
+
+def bond_lines(at: Float[np.ndarray, "atoms 2"], bonds: Sequence[tuple[int, int, str]]) -> list[Markup]:
+    """A line for each bond, two or three where its kind asks for them."""
     near, lines = _neighbours(len(at), [(i, j) for i, j, _ in bonds]), []
     for i, j, kind in bonds:
         ring = smallest_ring(i, j, near)

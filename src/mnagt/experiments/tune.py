@@ -33,7 +33,7 @@ from mnagt.training.devices import pick_device, room_on
 from mnagt.training.fit import Interrupted, Trainer
 from mnagt.training.model_folder import built
 from mnagt.training.progress import Reporter
-from mnagt.training.run import _stop_requests, dataset_of, make_split, with_encodings
+from mnagt.training.run import stop_requests, dataset_of, make_split, with_encodings
 
 if TYPE_CHECKING:
     import optuna
@@ -167,7 +167,7 @@ def tune(
             write_best(out, _tuned(ground, dataset, study))
 
         try:
-            with _stop_requests() as should_stop:  # between trials and steps, and never while the file is written
+            with stop_requests() as should_stop:  # between trials and steps, and never while the file is written
                 _run(ground, dataset, search, study, ended, should_stop)
         finally:
             tuned = replace(_tuned(ground, dataset, study), importances=_importances(study))

@@ -120,7 +120,7 @@ def _run(
     dataset = with_encodings(dataset, model.encodings)
     with (
         room_on(device, config),
-        _stop_requests() as should_stop,
+        stop_requests() as should_stop,
         RunLogs(out, reporter or Reporter(), tensorboard) as logs,
     ):
         if out is not None and not (out / RUN).exists():  # nothing is written for a run that cannot begin
@@ -276,7 +276,7 @@ def kept_split(folder: Path, dataset: PackedDataset) -> Split:
 
 
 @contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
+def stop_requests() -> Iterator[Callable[[], bool]]:
     """Ctrl-C and SIGTERM ask training to stop at the next step; a second Ctrl-C stops it there and then."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():

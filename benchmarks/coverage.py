@@ -1,0 +1,103 @@
+"""How often the truth is in a prediction set, and how far probabilities can be believed: a small model on NCI1.
+
+``MNAGT_DATA`` names the folder that holds NCI1.zip. For each of several splits, models with different seeds are
+trained, on the CPU. Each is calibrated by its validation part, and so are the sets of their ensemble; figures are over
+the test parts of all splits together, for each class and for all graphs. Coverage has to reach its level but for
+chance: two standard errors, that of calibration counted.
+"""
+
+import argparse
+from dataclasses import replace
+from math import sqrt
+
+import common
+import torch
+
+from mnagt.data import load_dataset
+from mnagt.tasks import SingleLabel
+from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.training.model_folder import Trained
+from mnagt.training.run import train
+from mnagt.uncertainty.calibration import calibrated, is_possible, reliability
+from mnagt.uncertainty.ensemble import Ensemble
+
+LEVELS = (0.8, 0.9, 0.95)
+
+
+def main() -> None:
+    parser: argparse.ArgumentParser = common.parser(__doc__)
+    parser.add_argument("--model", default="gin")
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--splits", type=int, default=4)
+    parser.add_argument("--members", type=int, default=3)
+    options = parser.parse_args()
+    dataset = load_dataset(common.data_file("NCI1.zip"))
+    task = dataset.task
+    assert isinstance(task, SingleLabel)
+    found: dict[str, list[dict[str, torch.Tensor]]] = {"one model": [], f"{options.members} models": []}
+    for seed in range(options.splits):
+        members, split = [], None
+        for member in range(options.members):
+            settings = TrainConfig(epochs=options.epochs, seed=options.members * seed + member)
+            config = RunConfig("NCI1", options.model, train=settings, split=SplitConfig(seed=seed), device="cpu")
+            run = train(config, dataset=dataset)
+            members.append(run.trained)
+            split = run.split
+            print(f"split {seed}, member {member}: test accuracy {run.result.test['accuracy']:.3f}", flush=True)
+        assert split is not None
+        valid, test = dataset.targets[split.valid], dataset.targets[split.test]
+        believed = [
+            replace(member, calibration=calibrated(task, member.outputs(dataset, split.valid), valid))
+            for member in members
+        ]
+        pairs: list[tuple[Trained, Trained]] = [
+            (members[0], Ensemble.of(believed[:1])),
+            (Ensemble.of(members), Ensemble.of(believed)),
+        ]
+        for rows, (before, after) in zip(found.values(), pairs, strict=True):
+            output = after.outputs(dataset, split.test)
+            calibration = calibrated(task, after.outputs(dataset, split.valid), valid, temperature=1.0)
+            sets = {f"set {level}": is_possible(task, calibration, output, level) for level in LEVELS}
+            rows.append({"before": before.outputs(dataset, split.test), "after": output, "target": test, **sets})
+    held_out = len(found["one model"]) * int(len(dataset) * 0.1)
+    figures, missed = {}, []
+    for name, rows in found.items():
+        whole = {key: torch.cat([row[key] for row in rows]) for key in rows[0]}
+        figures[name] = figure = _figures(task, whole)
+        print(f"\n{name}: accuracy {figure['accuracy']:.4f}, {len(whole['target'])} test graphs")
+        for when in ("before", "after"):
+            print(f"  {when:6} Brier {figure[when]['brier']:.4f}  calibration error {figure[when]['ece']:.4f}")
+        for level in LEVELS:
+            row = figure[f"level {level}"]
+            told = f"coverage {row['coverage']:.4f}, by class {row['by_class']}, sets of {row['size']:.3f}"
+            print(f"  level {level:4}: {told}")
+            for covered, share in zip(row["by_class"], row["class_shares"], strict=True):
+                error = sqrt(2 * level * (1 - level) / (share * held_out))
+                if covered < level - 2 * error:
+                    missed.append(f"{name}: coverage {covered} of a class at level {level}")
+    common.write(options.out, {"data": "NCI1", "model": options.model, "epochs": options.epochs, "figures": figures})
+    common.exit_if_missed(missed)
+
+
+def _figures(task: SingleLabel, whole: dict[str, torch.Tensor]) -> dict:
+    target = whole["target"]
+    figures: dict = {"accuracy": task.scores(whole["after"], target)["accuracy"]}
+    for when in ("before", "after"):
+        found = reliability(task, whole[when], target)
+        assert found is not None
+        figures[when] = {"brier": found.brier, "ece": found.ece}
+    for level in LEVELS:
+        possible = whole[f"set {level}"]
+        is_covered = possible[torch.arange(len(target)), target]
+        classes = range(task.outputs)
+        figures[f"level {level}"] = {
+            "coverage": is_covered.double().mean().item(),
+            "by_class": [round(is_covered[target == c].double().mean().item(), 4) for c in classes],
+            "class_shares": [(target == c).double().mean().item() for c in classes],
+            "size": possible.sum(dim=1).double().mean().item(),
+        }
+    return figures
+
+
+if __name__ == "__main__":
+    main()
