@@ -10,6 +10,7 @@ from mnagt.version import __version__
 
 if TYPE_CHECKING:
     from mnagt.data import DATASETS, load_dataset
+    from mnagt.data.in_memory import from_graphs
     from mnagt.data.packed import PackedDataset
     from mnagt.data.splits import Split, random_split, stratified_folds
     from mnagt.environment import environment
@@ -20,15 +21,18 @@ if TYPE_CHECKING:
     from mnagt.graphs.batch import GraphBatch
     from mnagt.graphs.convert import from_networkx, from_pyg, to_networkx, to_pyg
     from mnagt.models import MODELS, build_model
-    from mnagt.tasks import MultiLabel, Regression, SingleLabel
+    from mnagt.tasks import MultiLabel, Regression, SingleLabel, SubTokens
     from mnagt.training.answers import evaluate, predict
     from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
     from mnagt.training.fit import Trainer
     from mnagt.training.model_folder import Trained, load_model
     from mnagt.training.run import read_recipe, resume, train
+    from mnagt.uncertainty.ensemble import Ensemble
+    from mnagt.uncertainty.folders import calibrate
 
 _HOMES = {
     "mnagt.data": ("DATASETS", "load_dataset"),
+    "mnagt.data.in_memory": ("from_graphs",),
     "mnagt.data.packed": ("PackedDataset",),
     "mnagt.data.splits": ("Split", "random_split", "stratified_folds"),
     "mnagt.environment": ("environment",),
@@ -39,18 +43,21 @@ _HOMES = {
     "mnagt.graphs.batch": ("GraphBatch",),
     "mnagt.graphs.convert": ("from_networkx", "from_pyg", "to_networkx", "to_pyg"),
     "mnagt.models": ("MODELS", "build_model"),
-    "mnagt.tasks": ("MultiLabel", "Regression", "SingleLabel"),
+    "mnagt.tasks": ("MultiLabel", "Regression", "SingleLabel", "SubTokens"),
     "mnagt.training.config": ("RunConfig", "SplitConfig", "TrainConfig"),
     "mnagt.training.fit": ("Trainer",),
     "mnagt.training.model_folder": ("Trained", "load_model"),
     "mnagt.training.run": ("read_recipe", "resume", "train"),
     "mnagt.training.answers": ("evaluate", "predict"),
+    "mnagt.uncertainty.ensemble": ("Ensemble",),
+    "mnagt.uncertainty.folders": ("calibrate",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "DATASETS",
     "MODELS",
+    "Ensemble",
     "GraphBatch",
     "InputError",
     "Ledger",
@@ -61,13 +68,16 @@ __all__ = [
     "SingleLabel",
     "Split",
     "SplitConfig",
+    "SubTokens",
     "TrainConfig",
     "Trained",
     "Trainer",
     "__version__",
     "build_model",
+    "calibrate",
     "environment",
     "evaluate",
+    "from_graphs",
     "from_networkx",
     "from_pyg",
     "load_dataset",

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,9 @@ from mnagt.cli.options import Parser, add_options, given
 from mnagt.errors import InputError
 from mnagt.files import make_folder, written_atomically
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
+
+SHOWN = 20
+"""Files that could not be read, of which more are only counted."""
 
 
 @dataclass(frozen=True)
@@ -42,25 +46,41 @@ def _recipe(path: str) -> RunConfig:
 
 
 def _train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [runs/DATASET-MODEL-TIME]")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
+    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs into the run's folder")
+    _run_options(parser, words)
+
+
+def _run_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """What ``run_config`` reads."""
     from mnagt.models import MODELS
     from mnagt.registry import lookup
 
     name = _chosen_model(words, RunConfig.model)
     if name != RunConfig.model:
-        parser.set_defaults(command=f"mnagt train --model {name}")
-    parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set in TU layout")
+        parser.set_defaults(command=f"{parser.prog} --model {name}")
+    parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set")
     parser.add_argument("--model", help=f"one of {', '.join(MODELS)} [{RunConfig.model}]")
     parser.add_argument("--recipe", metavar="FILE", help="TOML file with the run's settings; options override it")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [runs/DATASET-MODEL-TIME]")
-    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one [auto]")
-    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs into the run's folder")
     add_options(parser, TrainConfig, "training")
     parser.add_argument_group("split").add_argument(
-        "--split", dest="split_kind", metavar="random|stratified|files", help="how graphs are divided [random]"
+        "--split",
+        dest="split_kind",
+        metavar="official|random|stratified|group|scaffold|files",
+        help="how graphs are divided [auto]",
     )
+    table = parser.add_argument_group("tables of molecules (.csv, .tsv, .smi), and graphs of your own")
+    _column_options(table)
+    table.add_argument("--task", metavar="single-label|multi-label|regression", help="what the columns ask for [auto]")
     add_options(parser, SplitConfig, "split details", prefix="split_", leave_out=("kind",))
     add_options(parser, lookup(MODELS, name, "model").config, f"settings of the model {name}")
+
+
+def _column_options(parser: Any) -> None:
+    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES [as its name tells]")
+    parser.add_argument("--target", action="append", metavar="COLUMN", help="a column to learn; may be repeated")
 
 
 def run_config(args: argparse.Namespace) -> RunConfig:
@@ -80,6 +100,9 @@ def run_config(args: argparse.Namespace) -> RunConfig:
         train=replace(base.train, **given(args, TrainConfig)),
         split=replace(base.split, **given(args, SplitConfig, prefix="split_", kind="--split")),
         device=args.device or base.device,
+        smiles=args.smiles or base.smiles,
+        targets=tuple(args.target) if args.target else base.targets,
+        task=args.task or base.task,
     )
 
 
@@ -121,6 +144,7 @@ def _refuse_settings(args: argparse.Namespace) -> None:
 def _evaluate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.add_argument("model", type=Path, help="folder of a run")
     parser.add_argument("--dataset", help="name or path of another data set; all of its graphs are scored")
+    _column_options(parser)
     parser.add_argument("--part", choices=("train", "valid", "test", "all"), default="test", help="graphs to score")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -129,39 +153,131 @@ def _evaluate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 def _evaluate(args: argparse.Namespace) -> None:
     from mnagt.training.answers import evaluate
 
-    scores = evaluate(args.model, dataset=args.dataset, part=args.part, device=args.device)
+    columns = {"smiles": args.smiles, "targets": args.target}
+    scores = evaluate(args.model, dataset=args.dataset, part=args.part, device=args.device, **columns)
     told = [f"{value} {name}" if name == "graphs" else f"{name} {value:.4f}" for name, value in scores.items()]
     print(json.dumps(scores) if args.json else "  ".join(told))
 
 
 def _predict_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("model", type=Path, help="folder of a run")
-    parser.add_argument("dataset", help="name or path of a data set in TU layout")
+    parser.add_argument("model", type=Path, nargs="+", help="folder of a run; several answer as one")
+    _input_options(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="CSV file to write [standard output]")
-    parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, counted from 0")
+    parser.add_argument(
+        "--level", type=float, metavar="X", help="add sets or intervals that hold the truth this often, such as 0.9"
+    )
+
+
+def _input_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dataset", help="name or path of a data set, a SMILES, or a Python file")
+    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES in a table [as its name tells]")
+    parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, rows or functions, counted from 0")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
 
 
-def _predict(args: argparse.Namespace) -> None:
-    from mnagt.training.answers import predict
-
+def _graphs(args: argparse.Namespace) -> list[int] | None:
     try:
-        graphs = None if args.graphs is None else [int(word) for word in args.graphs.split(",")]
+        return None if args.graphs is None else [int(word) for word in args.graphs.split(",")]
     except ValueError:
         raise InputError(f"--graphs: expected whole numbers with commas between, got {args.graphs!r}") from None
-    table = predict(args.model, args.dataset, graphs=graphs, device=args.device)
+
+
+def _predict(args: argparse.Namespace) -> None:
+    from mnagt.training.answers import is_source, predict
+
+    how = {"smiles": args.smiles, "device": args.device, "level": args.level}
+    table = predict(args.model, args.dataset, graphs=_graphs(args), **how)
     if args.out is None:
-        _write_csv(table, sys.stdout)
+        _print_names(table) if is_source(args.dataset) else _write_csv(table, sys.stdout)
         return
     with written_atomically(args.out) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
         _write_csv(table, file)
-    print(f"{len(table['graph'])} predictions in {args.out}", file=sys.stderr)
+    print(f"{len(next(iter(table.values())))} predictions in {args.out}", file=sys.stderr)
+
+
+def _print_names(table: dict[str, list]) -> None:
+    """Functions, and beside them the names suggested, each with its probability."""
+    lines, functions, *pairs = table.values()
+    named = [[f"{n} {p:.3f}" for n, p in zip(*pair, strict=True)] for pair in zip(pairs[::2], pairs[1::2], strict=True)]
+    head = ["line", "function", *map(str, range(1, len(named) + 1))]
+    _print_table(head, [list(row) for row in zip(lines, functions, *named, strict=True)])
 
 
 def _write_csv(table: dict[str, list], file: Any) -> None:
     writer = csv.writer(file)
     writer.writerow(table)
     writer.writerows(zip(*table.values(), strict=True))
+
+
+def _calibrate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parser.add_argument("model", type=Path, help="folder of a run")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
+
+
+def _calibrate(args: argparse.Namespace) -> None:
+    from mnagt.uncertainty.folders import calibrate
+
+    done = calibrate(args.model, device=args.device)
+    print(f"temperature {done.calibration.temperature:.3f}, from {done.calibration.graphs:,} validation graphs")
+    if done.before and done.after:
+        rows = [
+            [when, f"{r.brier:.4f}", f"{r.ece:.4f}"] for when, r in (("before", done.before), ("after", done.after))
+        ]
+        _print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
+    print(f"kept in {args.model}; `mnagt predict {args.model} ... --level 0.9` adds sets or intervals")
+
+
+def _explain_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.explain.settings import ExplainConfig
+
+    parser.add_argument("model", type=Path, help="folder of a run")
+    _input_options(parser)
+    parser.add_argument("--out", type=Path, default=Path("explained.html"), metavar="FILE", help="[explained.html]")
+    add_options(parser, ExplainConfig, "how")
+
+
+def _explain(args: argparse.Namespace) -> None:
+    from mnagt.explain.report import explain_to
+    from mnagt.explain.settings import ExplainConfig
+
+    config = ExplainConfig(**given(args, ExplainConfig))
+    how = {"graphs": _graphs(args), "smiles": args.smiles, "device": args.device}
+    for line in explain_to(args.out, args.model, args.dataset, config, **how):
+        print(line)
+
+
+def _embed_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parser.add_argument("model", type=Path, help="folder of a run")
+    _input_options(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="vectors.npy or vectors.parquet")
+
+
+def _embed(args: argparse.Namespace) -> None:
+    from mnagt.training.embeddings import embed_to
+
+    shape = embed_to(args.out, args.model, args.dataset, graphs=_graphs(args), smiles=args.smiles, device=args.device)
+    print(f"{shape[0]} vectors of {shape[1]} numbers in {args.out}", file=sys.stderr)
+
+
+def _data_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.data.code import CodeConfig
+
+    parser.add_argument("kind", choices=("code",), help="code: what functions are called, from Python sources")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="Python files, or folders that hold some")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the data set")
+    add_options(parser, CodeConfig, "how")
+
+
+def _data(args: argparse.Namespace) -> None:
+    from mnagt.data.code import CodeConfig, build_code
+
+    report = build_code(args.paths, args.out, CodeConfig(**given(args, CodeConfig)))
+    print(report)
+    for skipped in report.skipped[:SHOWN]:
+        print(f"not read: {skipped}", file=sys.stderr)
+    if len(report.skipped) > SHOWN:
+        print(f"not read: {len(report.skipped) - SHOWN:,} more", file=sys.stderr)
+    print(f"written to {args.out}; try: mnagt train {args.out}")
 
 
 def _no_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -174,9 +290,9 @@ def _datasets(args: argparse.Namespace) -> None:
     print(f"data root: {data_root()} (set MNAGT_DATA to change it)\n")
     rows = []
     for s in DATASETS.values():
-        where = where_is(s.name, data_root()) or "downloaded at first use"
-        rows.append([s.name, f"{s.graphs:,}", s.classes, s.mean_nodes, s.mean_edges, s.description, where])
-    _print_table(["name", "graphs", "classes", "nodes", "edges", "what", "where"], rows)
+        where = where_is(s.name, data_root()) or s.otherwise
+        rows.append([s.name, f"{s.graphs:,}", s.classes, s.metric, s.mean_nodes, s.mean_edges, s.description, where])
+    _print_table(["name", "graphs", "classes", "score", "nodes", "edges", "what", "where"], rows)
 
 
 def _models(args: argparse.Namespace) -> None:
@@ -246,6 +362,105 @@ def _trials(args: argparse.Namespace) -> None:
     _print_table(["recipe", "trials", "test", "valid", "parameters", "seconds"], rows)
 
 
+def _tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.experiments.tune import TuneConfig
+
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the search is kept [runs/tune-DATASET-MODEL]")
+    parser.add_argument("--space", type=Path, metavar="FILE", help="TOML file whose [space] says where to look")
+    add_options(parser, TuneConfig, "the search")
+    _run_options(parser, words)
+
+
+def _tune(args: argparse.Namespace) -> int:
+    from mnagt.experiments.tune import BEST, REPORT, TRIALS, Tried, TuneConfig, tune
+
+    config, search = run_config(args), TuneConfig(**given(args, TuneConfig))
+    out = args.out or Path("runs") / f"tune-{Path(config.dataset).stem}-{config.model}"
+
+    def told(trial: Tried) -> None:
+        figure = "" if trial.figure is None else f" {trial.figure:.4f}"
+        beside = trial.reason or f"epochs: {trial.epochs}, {trial.seconds:.1f} s"
+        print(f"trial {trial.number}: {trial.state}{figure} ({beside})", file=sys.stderr, flush=True)
+
+    try:
+        tuned = tune(config, out, search=search, space=args.space, told=told)
+    except KeyboardInterrupt:
+        print("mnagt: interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
+        return 130
+    if tuned.best is None:
+        print(f"no trial came to its end; {out / TRIALS} says why, and the same command goes on")
+        return 0
+    print(f"best of {tuned.count}: trial {tuned.best.number}, validation {tuned.metric} {tuned.best.figure:.4f}")
+    print(f"report in {out / REPORT}; try: mnagt trials {out / BEST} --first-seed {config.train.seed + search.seeds}")
+    return 0
+
+
+def _reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    add = parser.add_argument
+    add("experiment", help="table1, table2, ablation, hops, heads, layers or parameters")
+    add("--seeds", type=int, metavar="N", help="trials of each row [as the paper: 10, in table2 5]")
+    add("--first-seed", type=int, default=0, metavar="N", help="the first of their seeds [0]")
+    add("--protocol", default="redrawn", metavar="redrawn|folds|fixed", help="how data are split [redrawn]")
+    add("--datasets", type=_words, default=(), metavar="NAME,...", help="other data sets than the paper's")
+    add("--only", nargs="+", default=(), metavar="MODEL/DATASET", help="only these; * stands for anything")
+    add("--jobs", type=int, default=1, metavar="N", help="trials side by side [1]")
+    add("--devices", "--device", type=_words, default=(), metavar="NAME,...", help="cpu, cuda:0,cuda:1, ... [auto]")
+    add("--ledger", type=Path, metavar="FILE", help="finished trials [results/trials.jsonl; of a quick look, in OUT]")
+    add("--out", type=Path, metavar="FOLDER", help="where the report goes [runs/reproduce/EXPERIMENT]")
+    add("--quick", action="store_true", help="few epochs and seeds, for a look")
+    add("--report-only", action="store_true", help="train nothing; the report of what the ledger holds")
+
+
+def _words(listed: str) -> tuple[str, ...]:
+    return tuple(listed.split(","))
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    from mnagt.experiments.ledger import Ledger
+    from mnagt.experiments.reproduce import ReproduceConfig, reproduce
+    from mnagt.experiments.reproduce_report import write_report
+    from mnagt.experiments.reproduce_tables import EXPERIMENTS
+    from mnagt.experiments.reproduce_words import notices, table, verdicts
+    from mnagt.registry import lookup
+    from mnagt.training.progress import Live
+
+    lookup(EXPERIMENTS, args.experiment, "experiment")
+    out = args.out or Path("runs/reproduce") / (args.experiment + ("-quick" if args.quick else ""))
+    ledger = Ledger(args.ledger or (out if args.quick else Path("results")) / "trials.jsonl")
+    config = ReproduceConfig(
+        seeds=args.seeds,
+        first_seed=args.first_seed,
+        protocol=args.protocol,
+        datasets=args.datasets,
+        only=tuple(args.only),
+        is_quick=args.quick,
+        jobs=args.jobs,
+        devices=args.devices,
+    )
+    make_folder(out)  # the report comes last: better to know now
+    try:
+        findings = reproduce(
+            args.experiment,
+            config,
+            ledger,
+            is_report_only=args.report_only,
+            say=lambda line: print(line, file=sys.stderr, flush=True),
+            reporter=Live() if sys.stderr.isatty() else None,
+        )
+    except KeyboardInterrupt:
+        print(
+            f"mnagt: interrupted; finished trials are in {ledger.path}: the same command goes on, and with "
+            "--report-only reports what there is",
+            file=sys.stderr,
+        )
+        return 130
+    write_report(out, findings)
+    _print_table(*table(findings))
+    for line in (*notices(findings), *verdicts(findings), f"report  {out / 'report.html'}"):
+        print(f"\n{line}")
+    return 2 if findings.problems else 0
+
+
 def _quickstart_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     from mnagt.experiments.quickstart import QuickstartConfig
 
@@ -259,6 +474,39 @@ def _quickstart(args: argparse.Namespace) -> None:
     config = QuickstartConfig(**given(args, QuickstartConfig))
     make_folder(args.out)  # the report comes last: better to know now
     quickstart(config, args.out, say=print)
+
+
+def _export_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parser.add_argument("model", type=Path, help="folder of a run")
+    parser.add_argument("--format", choices=("onnx", "torch"), default="onnx", help="onnx, or torch.export's [onnx]")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="[FOLDER.onnx or FOLDER.pt2]")
+
+
+def _export(args: argparse.Namespace) -> None:
+    from mnagt.export import FORMATS
+
+    out = args.out or Path(f"{args.model.resolve()}.{'onnx' if args.format == 'onnx' else 'pt2'}")
+    FORMATS[args.format](args.model, out)
+    print(f"{out} answers as the model does; docs/export.md says what it reads")
+
+
+def _serve_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.serve.config import ServeConfig
+
+    parser.add_argument("model", type=Path, help="folder of a run")
+    add_options(parser, ServeConfig, "how")
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from mnagt.serve.config import ServeConfig
+
+    config = ServeConfig(**given(args, ServeConfig))
+    config = replace(config, token=config.token or os.environ.get("MNAGT_TOKEN", ""))
+    try:
+        from mnagt.serve.app import serve
+    except ImportError:
+        raise InputError("the service needs packages that are not installed: pip install 'mnagt[serve]'") from None
+    serve(args.model, config, say=lambda line: print(line, flush=True))
 
 
 def _print_table(head: list[str], rows: list[list[Any]]) -> None:
@@ -290,9 +538,43 @@ COMMANDS = {
     ),
     "predict": Command(
         "answers for graphs, as CSV",
-        "A trained model's answers as CSV, one row a graph.",
+        "A trained model's answers as CSV, one row a graph. Of a Python file: names for its functions.",
         _predict_options,
         _predict,
+    ),
+    "calibrate": Command(
+        "make a model's probabilities believable",
+        "Learns from the validation part how sure a trained model may be (temperature; thresholds of prediction sets), "
+        "keeps that in its folder for `mnagt predict`, and tells on the test part what it changes.",
+        _calibrate_options,
+        _calibrate,
+    ),
+    "explain": Command(
+        "why a model says what it says, as a page",
+        "Writes an HTML page: which nodes an answer is due to (integrated gradients, checked by deletion), how nodes "
+        "weighed their kernels, whom they attended to.",
+        _explain_options,
+        _explain,
+    ),
+    "embed": Command(
+        "vectors of graphs, for use elsewhere",
+        "Writes a vector for each graph, as the model's head gets it: NumPy (.npy), or Parquet with pyarrow.",
+        _embed_options,
+        _embed,
+    ),
+    "export": Command(
+        "a trained model as one file for other programs",
+        "Writes a trained model as ONNX or as an exported program of PyTorch, for any number of graphs, nodes and "
+        "edges, and checks that it answers as the model does.",
+        _export_options,
+        _export,
+    ),
+    "serve": Command(
+        "answers over HTTP, and a page to try them on",
+        "Answers questions about graphs over HTTP (predict, explain, health, metrics, OpenAPI) and serves a page to "
+        "try them on, to this machine only unless told otherwise. MNAGT_TOKEN may hold the token.",
+        _serve_options,
+        _serve,
     ),
     "trials": Command(
         "recipes over several seeds: mean and deviation",
@@ -300,6 +582,27 @@ COMMANDS = {
         "Finished trials are kept in a ledger and not run again.",
         _trials_options,
         _trials,
+    ),
+    "tune": Command(
+        "search for better settings, by validation",
+        "Searches for settings that validate best (Optuna: TPE, with pruning), beginning with those given. The test "
+        "part is never scored. The same command again goes on where it stopped.",
+        _tune_options,
+        _tune,
+    ),
+    "reproduce": Command(
+        "the paper's tables and figures, and ours beside them",
+        "Runs an experiment of the paper over several seeds, as far as the ledger does not hold it already, and writes "
+        "a report: one HTML page, a Markdown table, figures.",
+        _reproduce_options,
+        _reproduce,
+    ),
+    "data": Command(
+        "make a data set: Python functions, from source",
+        "Makes a data set in OGB's layout. From Python files and folders: what are their functions called? Divided by "
+        "project, each method name masked, copies left out.",
+        _data_options,
+        _data,
     ),
     "datasets": Command(
         "list the data sets", "Lists the data sets that have names, and where they are.", _no_options, _datasets

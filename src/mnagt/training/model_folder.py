@@ -256,9 +256,9 @@ def load_model(folder: Path | str) -> Trained:
     origin, vocabularies, columns = (content.get(part, {}) for part in ("origin", "vocabularies", "columns"))
     if not all(isinstance(part, dict) for part in (origin, vocabularies, columns)):
         raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again")
-    calibration = _calibration(folder / CALIBRATION)
+    calibration = _calibration(folder / CALIBRATION, task)
     return Trained(model.eval(), task, name, settings, origin, vocabularies, calibration, columns)
 
 
-def _calibration(path: Path) -> Calibration | None:
-    return Calibration.from_dict(read_json(path), str(path)) if path.exists() else None
+def _calibration(path: Path, task: Task) -> Calibration | None:
+    return Calibration.from_dict(read_json(path), task, str(path)) if path.exists() else None

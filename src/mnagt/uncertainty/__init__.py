@@ -1,0 +1,1 @@
+"""How sure a model may be: see ``calibration`` and ``ensemble``."""
