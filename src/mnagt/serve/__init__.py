@@ -1,0 +1,1 @@
+"""A trained model as a service: see ``app``."""

@@ -1,0 +1,46 @@
+"""Counters and histograms, told in Prometheus's text format."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Histogram:
+    """How many values were up to each bound."""
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
+        self.name, self.text, self.bounds = name, text, bounds
+        self.counts, self.total = [0] * (len(bounds) + 1), 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[next((i for i, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))] += 1
+        self.total += value
+
+    def lines(self) -> list[str]:
+        told, so_far = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} histogram"], 0
+        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
+            so_far += count
+            told.append(f'{self.name}_bucket{{le="{bound}"}} {so_far}')
+        return [*told, f"{self.name}_sum {self.total:.6f}", f"{self.name}_count {so_far}"]
+
+
+class Metrics:
+    """What one process has done since it started."""
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, int], int] = defaultdict(int)
+        self.graphs = 0
+        self.seconds = Histogram("mnagt_request_seconds", "Time from request to response of questions.", SECONDS)
+        self.batch = Histogram("mnagt_batch_questions", "Questions answered together.", SIZES)
+
+    def text(self) -> str:
+        lines = ["# HELP mnagt_requests_total Requests, by path and status.", "# TYPE mnagt_requests_total counter"]
+        lines += [
+            f'mnagt_requests_total{{path="{path}",status="{status}"}} {count}'
+            for (path, status), count in sorted(self.requests.items())
+        ]
+        lines += ["# HELP mnagt_graphs_total Graphs answered.", "# TYPE mnagt_graphs_total counter"]
+        lines += [f"mnagt_graphs_total {self.graphs}", *self.seconds.lines(), *self.batch.lines()]
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,81 @@
+"""A real service on a real port, for models that have learned nothing."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import torch
+
+from mnagt.data.code_trees import MASK
+from mnagt.data.smiles import FEATURES
+from mnagt.graphs.features import Columns, Features
+from mnagt.models import build_model, full_settings
+from mnagt.tasks import UNKNOWN, SingleLabel, SubTokens, Task
+from mnagt.training.model_folder import Trained
+
+uvicorn = pytest.importorskip("uvicorn")
+httpx = pytest.importorskip("httpx")
+
+SMALL = {"depth": 2, "dim": 12, "heads": 1, "head_dim": 8, "subtree_rows": 64}
+
+
+def _untrained(name: str, features: Features, task: Task, vocabularies: dict | None = None) -> Trained:
+    torch.manual_seed(0)
+    model = build_model(name, SMALL if name == "mnagt" else {}, features, task.outputs).eval()
+    settings = full_settings(name, SMALL if name == "mnagt" else {})
+    return Trained(model, task, name, settings, {"dataset": "toys"}, vocabularies or {})
+
+
+@pytest.fixture(scope="session")
+def molecules() -> Trained:
+    return _untrained("mnagt", FEATURES, SingleLabel(("inactive", "active")))
+
+
+@pytest.fixture(scope="session")
+def plain() -> Trained:
+    """Reads a categorical column with names and a continuous one of nodes, and a categorical one of edges."""
+    words = {"node_labels/0": ("C", "N", "O")}
+    return _untrained("mnagt", Features(Columns((3,), 1), Columns((2,))), SingleLabel(("a", "b")), words)
+
+
+@pytest.fixture(scope="session")
+def namer() -> Trained:
+    """Names functions."""
+    types = (UNKNOWN, "Module", "FunctionDef", "arguments", "Return", "Name")
+    words = {"node_labels/0": types, "node_labels/1": ("__NONE__", UNKNOWN, MASK)}
+    features = Features(Columns((len(types), 3, 21)), Columns((4,)))
+    return _untrained("mnagt", features, SubTokens(("get", "set", "mean")), words)
+
+
+@contextmanager
+def running(trained: Trained, **settings) -> Iterator[str]:
+    from mnagt.serve.app import create_app
+    from mnagt.serve.config import ServeConfig
+
+    app = create_app(trained, ServeConfig(**settings))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def at(molecules) -> Iterator[str]:
+    """The address of a service for molecules."""
+    with running(molecules) as address:
+        yield address
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., str]]:
+    """Starts a service and returns its address."""
+    with ExitStack() as running_ones:
+        yield lambda trained, **settings: running_ones.enter_context(running(trained, **settings))

@@ -1,0 +1,209 @@
+"""The service answers as the model does, and bad requests get an answer of the 400s."""
+
+import asyncio
+import copy
+import itertools
+import json
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import jaxtyping
+import pytest
+import torch
+
+from mnagt.data.smiles import molecules as read_smiles
+from mnagt.errors import InputError
+from mnagt.export import export_onnx
+from mnagt.models import build_model
+from mnagt.serve.app import Service, create_app, serve
+from mnagt.serve.asked import Ask
+from mnagt.serve.config import ServeConfig
+from mnagt.training.model_folder import Trained
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import serving  # type: ignore[import-not-found]
+
+SMILES = ["CC(=O)Oc1ccccc1C(=O)O", "C", "CC(=O)[O-].[Na+]"]
+
+
+def counted(at: str, name: str) -> float:
+    """A number from the metrics."""
+    found = re.search(rf"^{re.escape(name)} (.*)$", httpx.get(f"{at}/metrics").text, re.MULTILINE)
+    assert found, name
+    return float(found[1])
+
+
+def test_predictions_are_the_models_own(at, molecules):
+    answer = httpx.post(f"{at}/predict", json={"smiles": SMILES})
+    assert answer.status_code == 200
+    columns = molecules.predict(read_smiles(SMILES).graphs)
+    for row, told in enumerate(answer.json()["answers"]):
+        assert told["prediction"] == columns["prediction"][row]
+        assert told["p(active)"] == pytest.approx(columns["p(active)"][row], abs=1e-5)
+
+
+def test_questions_asked_together_are_answered_together_and_apart(start, molecules):
+    at = start(molecules, window_ms=50)
+    with ThreadPoolExecutor(12) as callers:
+        asked = [[SMILES[i % 3]] * (1 + i % 2) for i in range(12)]
+        found = list(callers.map(lambda smiles: httpx.post(f"{at}/predict", json={"smiles": smiles}).json(), asked))
+    alone = [httpx.post(f"{at}/predict", json={"smiles": [smiles]}).json()["answers"][0] for smiles in SMILES]
+    for i, told in enumerate(found):
+        assert len(told["answers"]) == 1 + i % 2
+        assert told["answers"][0]["p(active)"] == pytest.approx(alone[i % 3]["p(active)"], abs=1e-5)
+    assert counted(at, "mnagt_batch_questions_count") < 15
+    assert counted(at, "mnagt_graphs_total") == 18 + 3
+
+
+def test_many_nodes_are_answered_in_several_passes(molecules):
+    service = Service(molecules, ServeConfig(max_nodes=16))
+    asked = [Ask(smiles=[smiles]) for smiles in ("CCO", "CC", "CO", "CCCC", "C", "CCC", "CN", "CCN")]
+    passes: list[int] = []
+    handle = molecules.model.register_forward_pre_hook(lambda model, inputs: passes.append(inputs[0].num_nodes))
+    told = service.answers(asked)
+    handle.remove()
+    assert passes == [15, 5]
+    columns = molecules.predict(read_smiles([ask.smiles[0] for ask in asked if ask.smiles]).graphs)
+    said = [each[0]["p(active)"] for each in told if isinstance(each, list)]
+    assert said == pytest.approx(columns["p(active)"], abs=1e-5)
+
+
+def test_an_explanation_adds_up(at):
+    told = httpx.post(f"{at}/explain", json={"smiles": [SMILES[0]]}).json()
+    assert len(told["drawing"]["nodes"]) == len(told["attribution"]) == 13
+    assert [len(layer) for layer in told["kernel_weights"]] == [13, 13]
+    for layer in told["kernel_weights"]:
+        assert all(sum(node) == pytest.approx(1, abs=1e-5) for node in layer)
+    labels = [node["label"] for node in told["drawing"]["nodes"]]
+    assert sorted(filter(None, labels)) == ["O", "O", "O", "OH"]
+    assert sum(order == 2 for *_, order in told["drawing"]["edges"]) == 5  # Kekulé's ring and two C=O
+    again = httpx.post(f"{at}/explain", json={"smiles": [SMILES[0]], "target": "active"}).json()
+    assert again["explained"]["answer"] == "active"
+
+
+def test_graphs_and_code_are_explained_too(start, plain, namer):
+    path = {
+        "nodes": 2,
+        "edges": [[0, 1]],
+        "node_labels": [["C"], ["O"]],
+        "node_values": [[0], [1]],
+        "edge_labels": [[0]],
+    }
+    told = httpx.post(f"{start(plain)}/explain", json={"graphs": [path]}).json()
+    assert [node["label"] for node in told["drawing"]["nodes"]] == ["C", "O"]
+    at = start(namer)
+    code = "def f(x):\n    return x\n\ndef g(): ..."
+    named = httpx.post(f"{at}/predict", json={"code": code}).json()["answers"]
+    assert [(each["line"], each["function"]) for each in named] == [(1, "f"), (4, "g")]
+    assert 0 < named[0]["names"][0]["p"] <= 1
+    told = httpx.post(f"{at}/explain", json={"code": code, "which": 1}).json()
+    assert told["said"]["function"] == "g"
+    assert told["drawing"]["nodes"][0]["label"] == "Module"
+
+
+@pytest.mark.parametrize("path", ["predict", "explain"])
+def test_no_finite_answer_is_no_answer(start, molecules, path):
+    model = copy.deepcopy(molecules.model)
+    torch.nn.init.constant_(model.head[-1].bias, torch.inf)
+    answer = httpx.post(f"{start(replace(molecules, model=model))}/{path}", json={"smiles": ["C"]})
+    assert answer.status_code == 422
+    assert "no finite answer" in answer.json()["detail"]
+
+
+def test_a_token_is_asked_for(start, molecules):
+    at = start(molecules, token="geheim ñ")
+    refused = [
+        httpx.post(f"{at}/predict", json={"smiles": ["C"]}),
+        httpx.get(f"{at}/metrics"),
+        httpx.get(f"{at}/model"),
+    ]
+    refused.append(httpx.get(f"{at}/model", headers={"Authorization": "Bearer other"}))
+    assert {answer.status_code for answer in refused} == {401}
+    headers = {b"Authorization": "Bearer geheim ñ".encode()}
+    assert httpx.post(f"{at}/predict", json={"smiles": ["C"]}, headers=headers).status_code == 200
+    assert httpx.get(f"{at}/health").json() == {"status": "ok"}
+    assert httpx.get(at).status_code == 200
+
+
+def test_limits_hold(start, molecules):
+    at = start(molecules, max_body=100, seconds=0.0001)
+    body = json.dumps({"smiles": ["C" * 100]}).encode()
+    assert httpx.post(f"{at}/predict", content=body).status_code == 413
+    chunked = httpx.post(
+        f"{at}/predict", content=iter([body[:60], body[60:]]), headers={"Content-Type": "application/json"}
+    )
+    assert chunked.status_code == 413
+    late = httpx.post(f"{at}/predict", json={"smiles": ["C"]})
+    assert late.status_code == 503
+    assert "no answer within" in late.json()["detail"]
+
+
+def test_a_graph_too_large_to_explain_is_refused(start, molecules):
+    answer = httpx.post(f"{start(molecules, max_explained=12)}/explain", json={"smiles": [SMILES[0]]})
+    assert (answer.status_code, answer.json()["detail"]) == (422, "13 nodes, and graphs of up to 12 are explained")
+
+
+def test_nothing_comes_from_elsewhere(at):
+    for path in ("/", "/page.css", "/page.js", "/icon.svg"):
+        answer = httpx.get(at + path)
+        assert answer.status_code == 200
+        assert "default-src 'none'; script-src 'self'" in answer.headers["content-security-policy"]
+        foreign = set(re.findall(r"https?://[\w.]+", answer.text)) - {"http://www.w3.org"}
+        assert not foreign
+    assert not re.search(
+        r"<script>|\son\w+=|style=|eval\(|innerHTML", httpx.get(at).text + httpx.get(f"{at}/page.js").text
+    )
+
+
+def test_openapi_names_what_there_is(at):
+    told = httpx.get(f"{at}/openapi.json").json()
+    assert set(told["paths"]) == {"/predict", "/explain", "/model", "/health", "/metrics"}
+    assert set(told["components"]["schemas"]["Ask"]["properties"]) == {"smiles", "graphs", "code", "level"}
+    assert httpx.get(f"{at}/docs").status_code == 404
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_malformed_requests_get_a_400_and_leave_no_trace(at, seed):
+    requests = list(itertools.islice(serving.malformed(seed), 300))
+    statuses, wrong = asyncio.run(serving.pester(at, requests))
+    assert not wrong
+    assert statuses.total() == 300
+    assert httpx.post(f"{at}/predict", json={"smiles": ["C"]}).status_code == 200
+    assert httpx.put(f"{at}/predict").status_code == 405
+    assert httpx.get(f"{at}/nothing").status_code == 404
+
+
+def test_the_models_own_export_may_answer(start, plain, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # while a model is traced sizes are symbols
+    torch.manual_seed(1)
+    other = build_model("gin", {}, plain.model.features, 2).eval()
+    gin, path = Trained(other, plain.task, "gin", {}), tmp_path / "gin.onnx"
+    export_onnx(gin, path)
+    single = {"nodes": 1, "node_labels": [[1]], "node_values": [[0.5]]}
+    both = [start(gin), start(gin, onnx=str(path))]
+    one, two = (httpx.post(f"{at}/predict", json={"graphs": [single]}).json()["answers"][0] for at in both)
+    assert one["p(a)"] == pytest.approx(two["p(a)"], abs=1e-5)
+    with pytest.raises(InputError, match=r"gin.onnx: on graphs of .* off its model, mnagt; export the model again"):
+        create_app(plain, ServeConfig(onnx=str(path)))
+    path.write_bytes(b"no")
+    with pytest.raises(InputError, match=r"gin.onnx: not an ONNX model"):
+        create_app(gin, ServeConfig(onnx=str(path)))
+
+
+def test_a_port_in_use_is_named(at, molecules, tmp_path):
+    molecules.save(tmp_path / "model")
+    port = int(at.rsplit(":", 1)[1])
+    with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{port}: .* choose another --host or --port"):
+        serve(tmp_path / "model", ServeConfig(port=port))
+
+
+@pytest.mark.parametrize("setting", [{"port": 0}, {"port": 70000}, {"seconds": 0.0}, {"max_nodes": 0}, {"workers": 0}])
+def test_settings_that_make_no_sense_are_refused(setting):
+    with pytest.raises(InputError):
+        ServeConfig(**setting)

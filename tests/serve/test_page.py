@@ -1,0 +1,99 @@
+"""The page in a real browser, by keyboard alone, wide and narrow."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    with sync_api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=[(1100, 900), (360, 740)], ids=["wide", "phone"])
+def page(request, browser, at) -> Iterator:
+    """The page; no request may leave the service, and nothing may be complained of."""
+    wide, high = request.param
+    page = browser.new_page(viewport={"width": wide, "height": high})
+    trouble: list[str] = []
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(at) else trouble.append(request.url))
+    page.goto(at)
+    page.wait_for_selector("#kinds label")
+    yield page
+    page.close()
+    assert not [line for line in trouble if "422" not in line]  # Chromium tells of refused requests
+
+
+def colours(page) -> list[str]:
+    return [circle.get_attribute("fill") for circle in page.query_selector_all("#picture circle")]
+
+
+def test_a_molecule_by_keyboard(page, tmp_path):
+    page.focus("#text")
+    page.keyboard.type("CC(=O)Oc1ccccc1C(=O)O")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#picture circle")
+    assert page.inner_text("#said") in ("active", "inactive")
+    assert len(page.query_selector_all("#chances meter")) == 2
+    attributed = colours(page)
+    assert len(attributed) == 13
+    assert len(set(attributed)) > 3
+
+    page.focus("#layer")
+    page.keyboard.press("ArrowRight")
+    assert page.is_checked("[value=alpha]")
+    assert page.inner_text("#layer-told") == "2 of 2"
+    second = colours(page)
+    assert second != attributed
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#kernel-told") == "1 of 0 to 2"
+    assert colours(page) != second
+    shown = float(page.get_attribute("#picture circle", "data-value"))
+    alpha = page.evaluate("state.shown.kernel_weights[1][0][1]")
+    assert shown == pytest.approx(alpha)
+
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.screenshot(path=tmp_path / "page.png", full_page=True)
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+
+
+def test_several_molecules_and_what_cannot_be_read(page):
+    page.fill("#text", "CCO\nc1ccccc1")
+    page.click("#go")
+    page.wait_for_selector("#answers tbody tr:nth-child(2)")
+    page.click("#answers tr:nth-child(2) button")
+    sync_api.expect(page.locator("#picture circle")).to_have_count(6)
+    page.fill("#text", "CCO\nnot a molecule")
+    page.click("#go")
+    page.wait_for_selector("#error:not([hidden])")
+    assert page.inner_text("#error").startswith("smiles[1]: more than a SMILES")
+    assert page.is_hidden("#result")
+
+
+def test_a_graph_as_json(page):
+    page.check("[name=kind][value=graphs]")
+    page.click("#example")
+    page.keyboard.press("Control+Enter")
+    sync_api.expect(page.locator("#picture circle")).to_have_count(6)
+
+
+def test_the_token_is_asked_for(browser, start, molecules):
+    page = browser.new_page()
+    page.goto(start(molecules, token="secret"))
+    page.wait_for_selector("#token-row:not([hidden])")
+    page.fill("#token", "secret")
+    page.press("#token", "Tab")
+    page.wait_for_selector("#kinds label")
+    assert page.is_hidden("#error")
+    page.close()
