@@ -8,7 +8,7 @@ import pytest
 import mnagt
 
 SOURCE = Path(mnagt.__file__).parent
-ROOMS = ["fused", "graphs", "attention", "models", "data", "training", "experiments", "cli"]
+ROOMS = ["fused", "graphs", "attention", "models", "data", "training", "experiments", "explain", "serve", "cli"]
 """Each may import from those before it, and from the single files of the package."""
 FORBIDDEN = {("models", "data"), ("data", "attention"), ("data", "models")}
 

@@ -11,13 +11,16 @@ from mnagt.version import __version__
 if TYPE_CHECKING:
     from mnagt.data import DATASETS, load_dataset
     from mnagt.data.in_memory import from_graphs
+    from mnagt.data.molecule_table import read_molecules
     from mnagt.data.packed import PackedDataset
+    from mnagt.data.smiles import molecules
     from mnagt.data.splits import Split, random_split, stratified_folds
     from mnagt.environment import environment
     from mnagt.errors import InputError
     from mnagt.experiments.ledger import Ledger
     from mnagt.experiments.quickstart import quickstart
     from mnagt.experiments.trials import run_trials
+    from mnagt.export import export_onnx, export_torch
     from mnagt.graphs.batch import GraphBatch
     from mnagt.graphs.convert import from_networkx, from_pyg, to_networkx, to_pyg
     from mnagt.models import MODELS, build_model
@@ -33,13 +36,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "mnagt.data": ("DATASETS", "load_dataset"),
     "mnagt.data.in_memory": ("from_graphs",),
+    "mnagt.data.molecule_table": ("read_molecules",),
     "mnagt.data.packed": ("PackedDataset",),
+    "mnagt.data.smiles": ("molecules",),
     "mnagt.data.splits": ("Split", "random_split", "stratified_folds"),
     "mnagt.environment": ("environment",),
     "mnagt.errors": ("InputError",),
     "mnagt.experiments.ledger": ("Ledger",),
     "mnagt.experiments.quickstart": ("quickstart",),
     "mnagt.experiments.trials": ("run_trials",),
+    "mnagt.export": ("export_onnx", "export_torch"),
     "mnagt.graphs.batch": ("GraphBatch",),
     "mnagt.graphs.convert": ("from_networkx", "from_pyg", "to_networkx", "to_pyg"),
     "mnagt.models": ("MODELS", "build_model"),
@@ -77,14 +83,18 @@ __all__ = [
     "calibrate",
     "environment",
     "evaluate",
+    "export_onnx",
+    "export_torch",
     "from_graphs",
     "from_networkx",
     "from_pyg",
     "load_dataset",
     "load_model",
+    "molecules",
     "predict",
     "quickstart",
     "random_split",
+    "read_molecules",
     "read_recipe",
     "resume",
     "run_trials",

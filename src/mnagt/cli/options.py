@@ -57,3 +57,12 @@ def _metavar(hint: Any) -> str:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return _metavar(typing.get_args(hint)[0])
     return {int: "N", float: "X", str: "NAME", bool: "true|false"}.get(hint, "VALUE")
+
+
+def print_table(head: list[str], rows: list[list[Any]]) -> None:
+    """Columns as wide as they need to be; numbers to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [head, *cells]) for i in range(len(head))]
+    for row in [head, *cells]:
+        parts = [c.rjust(w) if c[:1].isdigit() else c.ljust(w) for c, w in zip(row, widths, strict=True)]
+        print("  ".join(parts).rstrip())

@@ -33,7 +33,7 @@ from mnagt.training.devices import pick_device, room_on
 from mnagt.training.fit import Interrupted, Trainer
 from mnagt.training.model_folder import built
 from mnagt.training.progress import Reporter
-from mnagt.training.run import stop_requests, dataset_of, make_split, with_encodings
+from mnagt.training.run import dataset_of, make_split, stop_requests, with_encodings
 
 if TYPE_CHECKING:
     import optuna

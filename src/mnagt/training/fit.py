@@ -266,7 +266,8 @@ def outputs(
     model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int = 256
 ) -> Float[Tensor, "some outputs"]:
     """What the model says of the graphs ``indices``, in that order, in fp32. On the data set's device."""
-    model.eval()
+    if model.training:
+        model.eval()
     if len(indices) == 0:
         return torch.empty(0, dataset.task.outputs, device=dataset.device)
     graphs, asked = indices.unique(return_inverse=True)

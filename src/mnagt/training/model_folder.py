@@ -72,7 +72,9 @@ class Trained:
     ) -> Float[Tensor, "some _"]:
         dataset = self.aligned(as_dataset(graphs))
         indices = torch.arange(len(dataset)) if indices is None else indices
-        return outputs(model.to(device), dataset.to(device), indices).cpu()
+        if next(model.parameters()).device != torch.device(device):  # going through all of a model takes milliseconds
+            model.to(device)
+        return outputs(model, dataset.to(device), indices).cpu()
 
     def predict(
         self,

@@ -1,0 +1,67 @@
+"""What there is: data sets, models, versions; and data sets made from source."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mnagt.cli.options import add_options, given, print_table
+
+SHOWN = 20
+"""Files that could not be read, of which more are only counted."""
+
+
+def data_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.data.code import CodeConfig
+
+    parser.add_argument("kind", choices=("code",), help="code: what functions are called, from Python sources")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="Python files, or folders that hold some")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the data set")
+    add_options(parser, CodeConfig, "how")
+
+
+def run_data(args: argparse.Namespace) -> None:
+    from mnagt.data.code import CodeConfig, build_code
+
+    report = build_code(args.paths, args.out, CodeConfig(**given(args, CodeConfig)))
+    print(report)
+    for skipped in report.skipped[:SHOWN]:
+        print(f"not read: {skipped}", file=sys.stderr)
+    if len(report.skipped) > SHOWN:
+        print(f"not read: {len(report.skipped) - SHOWN:,} more", file=sys.stderr)
+    print(f"written to {args.out}; try: mnagt train {args.out}")
+
+
+def no_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """The command takes none."""
+
+
+def run_datasets(args: argparse.Namespace) -> None:
+    from mnagt.data import DATASETS, data_root, where_is
+
+    print(f"data root: {data_root()} (set MNAGT_DATA to change it)\n")
+    rows = []
+    for s in DATASETS.values():
+        where = where_is(s.name, data_root()) or s.otherwise
+        rows.append([s.name, f"{s.graphs:,}", s.classes, s.metric, s.mean_nodes, s.mean_edges, s.description, where])
+    print_table(["name", "graphs", "classes", "score", "nodes", "edges", "what", "where"], rows)
+
+
+def run_models(args: argparse.Namespace) -> None:
+    from mnagt.graphs.features import Columns, Features
+    from mnagt.models import MODELS, build_model
+
+    molecules = Features(Columns((37,)))
+    rows = []
+    for name, entry in MODELS.items():
+        parameters = f"{build_model(name, {}, molecules, 2).parameter_count:,}"
+        rows.append([name, entry.family, entry.paper, parameters, entry.parts, entry.summary])
+    print_table(["name", "family", "paper", "parameters", "kernels; bias; residual", "what"], rows)
+    print("\nparameters at default size, on NCI1. Settings: mnagt train --model NAME --help")
+
+
+def run_info(args: argparse.Namespace) -> None:
+    from mnagt.environment import environment
+
+    for name, value in environment().items():
+        print(f"{name:18} {value}")

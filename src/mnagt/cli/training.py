@@ -1,0 +1,126 @@
+"""``mnagt train``: options for every setting of a run, and the run."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mnagt.cli.options import Parser, add_options, given
+from mnagt.errors import InputError
+from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
+
+
+def _chosen_model(words: Sequence[str], default: str) -> str:
+    """The model named on the command line, read ahead of the rest: its settings are options too."""
+    ahead = Parser(prog="mnagt train", add_help=False, allow_abbrev=False)
+    ahead.add_argument("--model")
+    ahead.add_argument("--recipe")
+    found, _ = ahead.parse_known_args(list(words))
+    if found.model is None and found.recipe is not None:
+        return recipe_of(found.recipe).model
+    return found.model or default
+
+
+def recipe_of(path: str) -> RunConfig:
+    from mnagt.training.run import read_recipe
+
+    return read_recipe(Path(path))
+
+
+def train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [runs/DATASET-MODEL-TIME]")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
+    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs into the run's folder")
+    run_options(parser, words)
+
+
+def run_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """What ``run_config`` reads."""
+    from mnagt.models import MODELS
+    from mnagt.registry import lookup
+
+    name = _chosen_model(words, RunConfig.model)
+    if name != RunConfig.model:
+        parser.set_defaults(command=f"{parser.prog} --model {name}")
+    parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set")
+    parser.add_argument("--model", help=f"one of {', '.join(MODELS)} [{RunConfig.model}]")
+    parser.add_argument("--recipe", metavar="FILE", help="TOML file with the run's settings; options override it")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one [auto]")
+    add_options(parser, TrainConfig, "training")
+    parser.add_argument_group("split").add_argument(
+        "--split",
+        dest="split_kind",
+        metavar="official|random|stratified|group|scaffold|files",
+        help="how graphs are divided [auto]",
+    )
+    table = parser.add_argument_group("tables of molecules (.csv, .tsv, .smi), and graphs of your own")
+    column_options(table)
+    table.add_argument("--task", metavar="single-label|multi-label|regression", help="what the columns ask for [auto]")
+    add_options(parser, SplitConfig, "split details", prefix="split_", leave_out=("kind",))
+    add_options(parser, lookup(MODELS, name, "model").config, f"settings of the model {name}")
+
+
+def column_options(parser: Any) -> None:
+    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES [as its name tells]")
+    parser.add_argument("--target", action="append", metavar="COLUMN", help="a column to learn; may be repeated")
+
+
+def run_config(args: argparse.Namespace) -> RunConfig:
+    """The settings of a run: defaults, then the recipe, then what the command line says."""
+    from mnagt.models import MODELS
+    from mnagt.registry import lookup
+
+    base = RunConfig(dataset="") if args.recipe is None else recipe_of(args.recipe)
+    if not (args.dataset or base.dataset):
+        raise InputError("which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG")
+    model = args.model or base.model
+    settings = base.settings if model == base.model else {}
+    return RunConfig(
+        dataset=args.dataset or base.dataset,
+        model=model,
+        settings=settings | given(args, lookup(MODELS, model, "model").config),
+        train=replace(base.train, **given(args, TrainConfig)),
+        split=replace(base.split, **given(args, SplitConfig, prefix="split_", kind="--split")),
+        device=args.device or base.device,
+        smiles=args.smiles or base.smiles,
+        targets=tuple(args.target) if args.target else base.targets,
+        task=args.task or base.task,
+    )
+
+
+def new_folder(config: RunConfig) -> Path:
+    return Path("runs") / f"{Path(config.dataset).stem}-{config.model}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def run_train(args: argparse.Namespace) -> int:
+    from mnagt.training.fit import Interrupted
+    from mnagt.training.progress import reporter
+    from mnagt.training.run import resume, train
+
+    show = {"reporter": reporter(), "tensorboard": args.tensorboard}
+    if args.resume:
+        _refuse_settings(args)
+    config = None if args.resume else run_config(args)
+    out = args.out or new_folder(config) if config else args.resume
+    try:
+        run = resume(out, **show) if config is None else train(config, out, **show)
+    except Interrupted:
+        print(f"mnagt: interrupted, nothing lost; go on with: mnagt train --resume {out}", file=sys.stderr)
+        return 130
+    trained, result = run.trained, run.result
+    test = "  ".join(f"test {name} {score:.4f}" for name, score in result.test.items())
+    print(f"{trained.name} on {trained.origin['dataset']}: {result.parameters:,} parameters, {result.seconds:.1f} s")
+    print(f"epoch {result.epoch}, chosen by validation ({result.metric} {result.valid:.4f} in that epoch): {test}")
+    print(f"saved in {out}; try: mnagt evaluate {out}")
+    return 0
+
+
+def _refuse_settings(args: argparse.Namespace) -> None:
+    """A run goes on as it began."""
+    apart = ("run", "command", "options", "resume", "tensorboard")
+    said = [name for name, value in vars(args).items() if value is not None and name not in apart]
+    if said:
+        raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(said)}")
