@@ -247,7 +247,7 @@ function draw() {
 }
 
 const mixed = (a, b, t) => `rgb(${a.map((from, i) => Math.round(from + (b[i] - from) * t)).join(",")})`;
-const [AGAINST, NEUTRAL, FOR, FULL] = [[0, 105, 173], [240, 238, 233], [201, 90, 0], [0, 114, 90]];
+const [AGAINST, NEUTRAL, FOR, FULL] = [[201, 90, 0], [240, 238, 233], [0, 105, 173], [0, 114, 90]]; // as in reports
 const diverging = (share) => (share < 0 ? mixed(NEUTRAL, AGAINST, -share) : mixed(NEUTRAL, FOR, share));
 const sequential = (share) => mixed(NEUTRAL, FULL, share);
 
