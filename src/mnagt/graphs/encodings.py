@@ -66,16 +66,11 @@ def laplacian(graph: GraphBatch, k: int, generator: torch.Generator | None = Non
     """
     _check_count("k", k)
     encoding = torch.zeros(graph.num_nodes, k, device=graph.device)
-    for block in blocks(graph):
-        adjacency = block.adjacency.maximum(block.adjacency.mT).double()
-        degree = adjacency.sum(dim=2)
-        scale = degree.clamp(min=1).rsqrt()
-        matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
-        eigenvalues, vectors = torch.linalg.eigh(matrix)
-        vectors = settled(eigenvalues, vectors)
+    for block, eigenvalues, vectors in _spectra(graph):
         zeros = (eigenvalues < 1e-10).sum(dim=1, keepdim=True)
         column = zeros + torch.arange(k, device=graph.device)
-        is_there = (column < block.size)[:, None, :] & (degree > 0)[:, :, None]
+        has_edges = (block.adjacency.sum(dim=2) > 0) | (block.adjacency.sum(dim=1) > 0)
+        is_there = (column < block.size)[:, None, :] & has_edges[:, :, None]
         chosen = vectors.gather(2, column.clamp(max=block.size - 1)[:, None, :].expand(-1, block.size, -1))
         chosen = chosen * is_there
         encoding[block.nodes] = (chosen * settled_sign(chosen)).float()
@@ -90,17 +85,23 @@ def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
     """
     _check_count("m", m)
     out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
+    for block, values, vectors in _spectra(graph):
+        vectors = vectors[:, :, :m]
+        missing = max(0, m - block.size)
+        values = F.pad(values[:, :m].clamp(min=0), (0, missing), value=-1)[:, None].expand(-1, block.size, -1)
+        out[block.nodes] = torch.cat([values, F.pad(vectors * settled_sign(vectors), (0, missing))], dim=2).float()
+    return out
+
+
+def _spectra(graph: GraphBatch) -> Iterator[tuple["Block", Float[Tensor, "graphs n"], Float[Tensor, "graphs n n"]]]:
+    """Eigenvalues and settled eigenvectors of the Laplacians of all graphs, edges taken both ways."""
     for block in blocks(graph):
         adjacency = block.adjacency.maximum(block.adjacency.mT).double()
         degree = adjacency.sum(dim=2)
         scale = degree.clamp(min=1).rsqrt()
         matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
-        values, vectors = torch.linalg.eigh(matrix)
-        vectors = settled(values, vectors)[:, :, :m]
-        missing = max(0, m - block.size)
-        values = F.pad(values[:, :m].clamp(min=0), (0, missing), value=-1)[:, None].expand(-1, block.size, -1)
-        out[block.nodes] = torch.cat([values, F.pad(vectors * settled_sign(vectors), (0, missing))], dim=2).float()
-    return out
+        eigenvalues, vectors = torch.linalg.eigh(matrix)
+        yield block, eigenvalues, settled(eigenvalues, vectors)
 
 
 def flip_signs(
