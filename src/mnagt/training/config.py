@@ -32,8 +32,8 @@ class TrainConfig:
     balance: bool = False
     """Weigh the classes in the loss so that each counts the same, however rare it is in the training part."""
     precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
-    """Arithmetic of products: fp32, tf32 (fp32 that a GPU multiplies with 10 bits), bf16 (throughout; for wide models
-    on a GPU); auto is tf32 on a GPU, fp32 on a CPU."""
+    """Arithmetic of products: fp32, tf32 (fp32 that a GPU multiplies with 10 bits), bf16 (throughout; fastest on
+    a GPU); auto is tf32 on a GPU, fp32 on a CPU."""
     record: Literal["auto", "never"] = "auto"
     """Record the step as a CUDA graph and replay it: auto does so on a GPU with Triton."""
     recompute: bool = False
