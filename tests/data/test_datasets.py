@@ -183,11 +183,11 @@ def test_a_changed_folder_is_read_again(tmp_path):
 
 def test_other_files_in_a_folder_do_not_count(tmp_path, monkeypatch):
     path = folder(tmp_path / "SMALL")
-    load_dataset(path)
+    before = load_dataset(path)
     (path / "processed").mkdir()
     (path / "processed" / "data.pt").write_text("anything")
     monkeypatch.setattr("mnagt.data.tu.read_tu", lambda path: pytest.fail("read again"))
-    load_dataset(path)
+    assert len(load_dataset(path)) == len(before)
 
 
 def test_a_name_that_is_not_known_is_answered_with_the_nearest():

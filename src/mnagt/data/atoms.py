@@ -4,12 +4,13 @@ Neither torch nor the rest of the package is imported here: run as a script, thi
 standard output what it is asked on its standard input, and it starts at once.
 """
 
-import pickle
+import io
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -25,7 +26,8 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     """The molecules as flat tables, and why some are refused.
 
     ``sizes`` and ``bond_counts`` have a number a molecule, 0 atoms where it is refused; ``atoms``, ``bonds`` and
-    ``ends`` (the first and last atom of each bond) have the rows of all, end to end. ``reasons`` go by place.
+    ``ends`` (the first and last atom of each bond) have the rows of all, end to end. ``reasons`` are pairs of a place
+    and why it is refused.
     """
     from rdkit.Chem import Atom, Bond, MolFromSmiles
     from rdkit.rdBase import BlockLogs
@@ -40,13 +42,13 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     first, last = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
 
     atoms, bonds, ends = [], [], []
-    sizes, bond_counts, reasons = np.zeros(len(smiles), np.int64), np.zeros(len(smiles), np.int64), {}
+    sizes, bond_counts, reasons = np.zeros(len(smiles), np.int64), np.zeros(len(smiles), np.int64), []
     with BlockLogs():
         for place, text in enumerate(smiles):
             reason = _refusal(text)
             molecule = None if reason else MolFromSmiles(text)
             if molecule is None or not molecule.GetNumAtoms():
-                reasons[place] = reason or _problem(text)
+                reasons.append((place, reason or _problem(text)))
                 continue
             sizes[place], bond_counts[place] = molecule.GetNumAtoms(), molecule.GetNumBonds()
             atoms += [
@@ -127,29 +129,52 @@ def _problem(text: str) -> str:
     return problems[0] if problems else "no molecule"
 
 
-def scaffolds(smiles: Sequence[str]) -> list[str]:
-    """The Bemis-Murcko scaffold of each molecule, as SMILES: its rings and what joins them."""
+def scaffolds(smiles: Sequence[str]) -> dict[str, Any]:
+    """``scaffolds``: the Bemis-Murcko scaffold of each molecule, as SMILES: its rings and what joins them."""
     from rdkit.Chem import MolFromSmiles
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
     from rdkit.rdBase import BlockLogs
 
     with BlockLogs():
-        return [MurckoScaffoldSmiles(mol=MolFromSmiles(text), includeChirality=True) for text in smiles]
+        found = [MurckoScaffoldSmiles(mol=MolFromSmiles(text), includeChirality=True) for text in smiles]
+    return {"scaffolds": found}
 
 
-ANSWERS: dict[str, Callable[[Sequence[str]], Any]] = {"graph_rows": graph_rows, "scaffolds": scaffolds}
+ANSWERS: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {"graph_rows": graph_rows, "scaffolds": scaffolds}
+
+
+def send(pipe: IO[bytes], message: dict[str, Any]) -> None:
+    """A line of JSON, and after it what is an array, as NumPy's own format."""
+    arrays = {name: value for name, value in message.items() if isinstance(value, np.ndarray)}
+    block = io.BytesIO()
+    np.savez(block, allow_pickle=False, **arrays)
+    plain = {name: value for name, value in message.items() if name not in arrays}
+    pipe.write(json.dumps([len(block.getbuffer()), plain]).encode() + b"\n")
+    pipe.write(block.getbuffer())
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> dict[str, Any]:
+    """What ``send`` sent; EOFError where nothing more, or only a part, comes."""
+    line = pipe.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    size, plain = json.loads(line)
+    block = pipe.read(size)
+    if len(block) < size:
+        raise EOFError
+    with np.load(io.BytesIO(block), allow_pickle=False) as arrays:
+        return {**plain, **arrays}
 
 
 def answer() -> None:
     """Serve whoever started this process until they close the pipe."""
-    asked, answered = sys.stdin.buffer, sys.stdout.buffer
     while True:
         try:
-            name, smiles = pickle.load(asked)
+            asked = receive(sys.stdin.buffer)
         except EOFError:
             return
-        pickle.dump(ANSWERS[name](smiles), answered, pickle.HIGHEST_PROTOCOL)
-        answered.flush()
+        send(sys.stdout.buffer, ANSWERS[asked["what"]](asked["smiles"]))
 
 
 if __name__ == "__main__":

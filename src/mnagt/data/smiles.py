@@ -6,7 +6,6 @@ A salt is one graph of several pieces. Hydrogens are counted on their atoms and 
 
 import logging
 import os
-import pickle
 import subprocess
 import sys
 import time
@@ -75,7 +74,7 @@ def molecules(smiles: Sequence[str], *, name: str = "these molecules", workers: 
     parts, reasons, done, spoken = [], {}, 0, time.monotonic()
     for part in _answers("graph_rows", smiles, workers):
         parts.append(part)
-        reasons |= {done + place: why for place, why in part["reasons"].items()}
+        reasons |= {done + place: why for place, why in part["reasons"]}
         done += len(part["sizes"])
         if time.monotonic() - spoken > _SECONDS_BETWEEN_REPORTS:
             spoken = time.monotonic()
@@ -114,7 +113,9 @@ def scaffold_split(
     smiles: Sequence[str], shares: tuple[float, float, float] = (0.8, 0.1, 0.1), *, workers: int | None = None
 ) -> Split:
     """Molecules with the same Bemis-Murcko scaffold stay together: the official split of OGB's molecules."""
-    return grouped_split([each for part in _answers("scaffolds", smiles, workers) for each in part], shares)
+    return grouped_split(
+        [each for part in _answers("scaffolds", smiles, workers) for each in part["scaffolds"]], shares
+    )
 
 
 def rdkit_version() -> str:
@@ -126,7 +127,7 @@ def rdkit_version() -> str:
     return __version__
 
 
-def _answers(name: str, smiles: Sequence[str], workers: int | None) -> Iterator[Any]:
+def _answers(name: str, smiles: Sequence[str], workers: int | None) -> Iterator[dict[str, Any]]:
     """What ``atoms`` answers, a chunk of molecules at a time and in order."""
     rdkit_version()
     chunks = [smiles[at : at + _CHUNK] for at in range(0, len(smiles), _CHUNK)] or [smiles]
@@ -141,15 +142,14 @@ def _answers(name: str, smiles: Sequence[str], workers: int | None) -> Iterator[
         for _ in range(workers):
             idle.put(started.enter_context(_worker()))
 
-        def ask(chunk: Sequence[str]) -> Any:
+        def ask(chunk: Sequence[str]) -> dict[str, Any]:
             worker = idle.get()
             assert worker.stdin is not None
             assert worker.stdout is not None
             try:
-                pickle.dump((name, chunk), worker.stdin)
-                worker.stdin.flush()
-                return pickle.load(worker.stdout)
-            except (EOFError, OSError, pickle.UnpicklingError):
+                atoms.send(worker.stdin, {"what": name, "smiles": chunk})
+                return atoms.receive(worker.stdout)
+            except (EOFError, OSError, ValueError):
                 raise InputError(
                     f"RDKit's process ended with status {worker.wait()} on a molecule between {chunk[0][:60]!r} and "
                     f"{chunk[-1][:60]!r}; leave it out"
