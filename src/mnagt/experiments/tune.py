@@ -25,15 +25,13 @@ from mnagt.errors import InputError
 from mnagt.experiments.ledger import resolved
 from mnagt.experiments.tune_space import Range, Space, search_space, start_of, with_settings
 from mnagt.files import make_folder
-from mnagt.models import full_settings
 from mnagt.settings import at_least, from_dict
 from mnagt.tasks import Unasked
 from mnagt.training.config import RunConfig
 from mnagt.training.devices import pick_device, room_on
 from mnagt.training.fit import Interrupted, Trainer
-from mnagt.training.model_folder import built
 from mnagt.training.progress import Reporter
-from mnagt.training.run import dataset_of, make_split, stop_requests, with_encodings
+from mnagt.training.run import dataset_of, make_split, prepared, stop_requests
 
 if TYPE_CHECKING:
     import optuna
@@ -283,12 +281,7 @@ class Bench:
     def train(self, config: RunConfig, reporter: Reporter) -> None:
         """Train on the training part and judge by the validation part, epoch by epoch."""
         split, device = make_split(config.split, self.dataset), pick_device(config.device)
-        task = self.dataset.task.fitted(self.dataset.targets[split.train])
-        with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(config.train.seed)
-            settings = full_settings(config.model, config.settings)
-            model = built(config.model, settings, self.dataset.features, task.outputs)
-        dataset = with_encodings(self.dataset, model.encodings)
+        model, dataset, task = prepared(config, self.dataset, split)
         with room_on(device, config):
             Trainer(
                 model,

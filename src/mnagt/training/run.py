@@ -19,9 +19,10 @@ from mnagt.data.splits import Split, group_split, official_split, random_split, 
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_json
 from mnagt.models import MODELS, full_settings
+from mnagt.models.graph_model import GraphModel
 from mnagt.registry import lookup
 from mnagt.settings import from_dict, read_toml
-from mnagt.tasks import SingleLabel, Unasked
+from mnagt.tasks import SingleLabel, Task, Unasked
 from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import device_name, pick_device, room_on
 from mnagt.training.fit import Trainer, outputs_and_targets, products
@@ -101,6 +102,17 @@ def resume(out: Path | str, *, reporter: Reporter | None = None, tensorboard: bo
     return _run(config, dataset, kept_split(out, dataset), out, reporter, tensorboard)
 
 
+def prepared(config: RunConfig, dataset: PackedDataset, split: Split) -> tuple[GraphModel, PackedDataset, Task]:
+    """The model of a run with its first weights, the data set with what the model needs, and the task to learn."""
+    task = dataset.task.fitted(dataset.targets[split.train])
+    if config.train.balance:
+        task = task.balanced(dataset.targets[split.train])
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(config.train.seed)
+        model = built(config.model, config.settings, dataset.features, task.outputs)
+    return model, with_encodings(dataset, model.encodings), task
+
+
 def _run(
     config: RunConfig,
     dataset: PackedDataset,
@@ -110,14 +122,8 @@ def _run(
     tensorboard: bool,
 ) -> Run:
     """Train from the start, or from the checkpoint in ``out`` if there is one."""
-    task = dataset.task.fitted(dataset.targets[split.train])
-    if config.train.balance:
-        task = task.balanced(dataset.targets[split.train])
     device = pick_device(config.device)
-    with torch.random.fork_rng([]):
-        torch.default_generator.manual_seed(config.train.seed)
-        model = built(config.model, config.settings, dataset.features, task.outputs)
-    dataset = with_encodings(dataset, model.encodings)
+    model, dataset, task = prepared(config, dataset, split)
     with (
         room_on(device, config),
         stop_requests() as should_stop,
