@@ -29,6 +29,7 @@ benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COL
 	@failed=0; \
 	$(BIN)/python benchmarks/attention_gpu.py --sweep --out results/attention-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/epoch.py --device cuda --out results/epoch-gpu.json || failed=1; \
+	$(BIN)/python benchmarks/step.py --out results/step-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/molecules.py --out results/molecules-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/page.py && exit $$failed
 
