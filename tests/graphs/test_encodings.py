@@ -12,7 +12,7 @@ from mnagt.errors import InputError
 from mnagt.graphs import encodings
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.convert import from_networkx, to_networkx
-from mnagt.graphs.encodings import ENCODINGS, flip_signs, laplacian, random_walk, shortest_paths
+from mnagt.graphs.encodings import ENCODINGS, balls, flip_signs, laplacian, random_walk, shortest_paths
 
 SAME: dict[str, Any] = {"atol": 1e-5, "rtol": 1e-5}
 
@@ -52,6 +52,22 @@ def test_a_walk_on_an_odd_cycle_returns_after_an_odd_round():
     torch.testing.assert_close(encoding, expected.expand(5, 5))
 
 
+@given(batches(is_directed=None), st.integers(1, 3))
+def test_balls_are_counted_as_they_are_drawn(batch, radius):
+    for g, encoding in enumerate(balls(batch, radius).split(batch.sizes.tolist())):
+        a = adjacency(alone(batch, g))
+        graph = networkx.from_numpy_array(np.maximum(a, a.T) > 0)
+        graph.remove_edges_from(list(networkx.selfloop_edges(graph)))
+        columns = []
+        for r in range(1, radius + 1):
+            around = {v: frozenset(networkx.ego_graph(graph, v, r)) for v in graph}
+            sizes = [len(ball) for ball in around.values()]
+            density = [networkx.density(graph.subgraph(ball)) for ball in around.values()]
+            twins = [sum(ball == other for other in around.values()) for ball in around.values()]
+            columns += [np.log(sizes), density, np.log(twins)]
+        np.testing.assert_allclose(encoding.numpy(), np.stack(columns, axis=1), atol=1e-6)
+
+
 @given(batches(is_directed=None), st.integers(1, 9))
 def test_laplacian_columns_are_the_first_eigenvectors_past_zero(batch, k):
     for g, encoding in enumerate(laplacian(batch, k).split(batch.sizes.tolist())):
@@ -76,7 +92,7 @@ def test_components_are_as_many_as_eigenvectors_left_out(batch):
 def test_isolated_nodes_and_single_nodes_encode_as_zeros(is_directed):
     batch = random_batch([1, 5, 7, 11] * 20, 0.15, seed=0, is_directed=is_directed)
     is_isolated = (batch.in_degree == 0) & (torch.bincount(batch.source, minlength=batch.num_nodes) == 0)
-    for encode in (random_walk, laplacian):
+    for encode in (random_walk, laplacian, balls):
         assert not encode(batch, 3)[is_isolated].any()
 
 
@@ -108,7 +124,8 @@ def test_laplacian_signs_do_not_depend_on_names_where_nothing_ties(seed):
 @given(batches(is_directed=None), st.integers(0, 99))
 def test_renaming_nodes_renames_walks_and_eigenspaces(batch, seed):
     order = order_within(batch, seed)
-    torch.testing.assert_close(random_walk(renamed(batch, order), 5), random_walk(batch, 5)[order], **SAME)
+    for encode in (random_walk, balls):
+        torch.testing.assert_close(encode(renamed(batch, order), 5), encode(batch, 5)[order], **SAME)
     whole = batch.sizes.max().item()  # the full spectrum past zero: its projector has no free rotation left
     one, other = laplacian(batch, whole)[order], laplacian(renamed(batch, order), whole)
     torch.testing.assert_close(one @ one.T * same_graph(batch), other @ other.T * same_graph(batch), **SAME)
@@ -184,7 +201,7 @@ def test_small_pieces_give_the_same_as_large_ones(encode, monkeypatch):
     torch.testing.assert_close(encode(batch, 3), whole)
 
 
-@pytest.mark.parametrize("encode", [random_walk, laplacian, shortest_paths])
+@pytest.mark.parametrize("encode", [random_walk, balls, laplacian, shortest_paths])
 def test_a_graph_too_large_is_refused_with_its_cost(encode):
     batch = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [3, 20_000])
     with pytest.raises(InputError, match=r"graph 1 has 20000 nodes.*26\.8 GiB"):

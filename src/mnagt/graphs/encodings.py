@@ -104,6 +104,34 @@ def _spectra(graph: GraphBatch) -> Iterator[tuple["Block", Float[Tensor, "graphs
         yield block, eigenvalues, settled(eigenvalues, vectors)
 
 
+def balls(graph: GraphBatch, radius: int) -> Float[Tensor, "nodes three_each"]:
+    r"""What a node's neighbourhood is like: three numbers for each ball :math:`B_r(v)`, the nodes within r edges of v.
+
+    .. math:: \log |B_r(v)|, \qquad \frac{\#\text{edges within } B_r(v)}{|B_r(v)| (|B_r(v)| - 1) / 2},
+        \qquad \log \#\{u : B_r(u) = B_r(v)\}
+
+    Size, density, and twins: with r = 1 nodes that know the same others, such as the authors of a single paper in a
+    network of co-authors. No sum over neighbours tells twins from nodes that are merely alike. Edges are taken both
+    ways. An isolated node gives zeros.
+    """
+    _check_count("radius", radius)
+    encoding = torch.zeros(graph.num_nodes, 3 * radius, device=graph.device)
+    for block in blocks(graph):
+        adjacency = (block.adjacency.maximum(block.adjacency.mT) > 0).float()
+        adjacency.diagonal(dim1=1, dim2=2).zero_()
+        reached = torch.eye(block.size, device=graph.device).expand_as(adjacency)
+        columns = []
+        for _ in range(radius):
+            reached = ((reached @ adjacency + reached) > 0).float()
+            size = reached.sum(dim=2)
+            inside = (reached @ adjacency * reached).sum(dim=2)  # each edge from both its ends
+            shared = reached @ reached.mT
+            twins = ((shared == size[:, :, None]) & (shared == size[:, None, :])).sum(dim=2)
+            columns += [size.log(), inside / (size * (size - 1)).clamp(min=1), twins.float().log()]
+        encoding[block.nodes] = torch.stack(columns, dim=2)
+    return encoding
+
+
 def flip_signs(
     encoding: Float[Tensor, "nodes k"], graph: GraphBatch, generator: torch.Generator | None = None
 ) -> Float[Tensor, "nodes k"]:
@@ -142,6 +170,7 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "laplacian": laplacian,
     "spectrum": spectrum,
     "subtrees": subtrees,
+    "balls": balls,
 }
 """Node encodings by name; the second argument says how far they go."""
 

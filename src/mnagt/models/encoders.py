@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
+from mnagt.graphs.encodings import balls, flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
 from mnagt.graphs.once import once_a_batch
 from mnagt.linear import Linear
@@ -121,16 +121,17 @@ def _kind(graph: GraphBatch, sizes: tuple[int, ...]) -> Int[Tensor, "edges"]:
 class NodeEncoder(nn.Module):
     """Vectors for nodes: their columns, or their degree where they have none, plus structural encodings if asked.
 
-    Random-walk and Laplacian encodings are taken from ``graph.encodings`` where they were worked out beforehand.
-    The signs of Laplacian eigenvectors mean nothing: in training they are flipped at random.
+    Structural encodings are taken from ``graph.encodings`` where they were worked out beforehand. The signs
+    of Laplacian eigenvectors mean nothing: in training they are flipped at random.
     """
 
-    def __init__(self, columns: Columns, dim: int, *, random_walk: int = 0, laplacian: int = 0) -> None:
+    def __init__(self, columns: Columns, dim: int, *, random_walk: int = 0, laplacian: int = 0, balls: int = 0) -> None:
         super().__init__()
         self.columns = ColumnEncoder(columns, dim) if columns else None
         self.degree = None if columns else Degree(dim)
-        self.steps, self.vectors = random_walk, laplacian
+        self.steps, self.vectors, self.radius = random_walk, laplacian, balls
         self.random_walk = Continuous(random_walk, dim) if random_walk else None
+        self.balls = Continuous(3 * balls, dim) if balls else None
         self.laplacian = nn.Linear(laplacian, dim, bias=False) if laplacian else None
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
@@ -143,6 +144,10 @@ class NodeEncoder(nn.Module):
             encoding = graph.encodings.get("random-walk")
             encoding = random_walk(graph, self.steps) if encoding is None else encoding
             x = x + self.random_walk(encoding, graph.real_nodes)
+        if self.balls is not None:
+            encoding = graph.encodings.get("balls")
+            encoding = balls(graph, self.radius) if encoding is None else encoding
+            x = x + self.balls(encoding, graph.real_nodes)
         if self.laplacian is not None:
             encoding = graph.encodings.get("laplacian")
             encoding = laplacian(graph, self.vectors) if encoding is None else encoding
@@ -154,4 +159,5 @@ class NodeEncoder(nn.Module):
     @property
     def encodings(self) -> dict[str, int]:
         """What can be worked out once for a whole data set: name and size of each encoding used."""
-        return {name: size for name, size in (("random-walk", self.steps), ("laplacian", self.vectors)) if size}
+        sizes = {"random-walk": self.steps, "laplacian": self.vectors, "balls": self.radius}
+        return {name: size for name, size in sizes.items() if size}
