@@ -36,11 +36,20 @@ class Task(ABC):
         """Numbers that a model gives for a graph."""
 
     @abstractmethod
-    def loss(self, output: Tensor, target: Tensor) -> Tensor: ...
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the answers known, as many as ``answers`` says; 0 where there are none."""
+
+    def answers(self, target: Tensor) -> Float[Tensor, ""]:
+        """What ``loss`` divides by: so losses of parts of a batch make up that of the whole."""
+        return torch.full((), float(len(target)), device=target.device)
 
     @abstractmethod
     def scores(self, output: Tensor, target: Tensor) -> dict[str, float]:
-        """Every score of these outputs, ``metric`` among them."""
+        """Every score of these outputs, or of what is ``kept`` of them; ``metric`` among them."""
+
+    def kept(self, output: Tensor) -> Tensor:
+        """As much of the outputs as ``scores`` reads: no more is held of a whole part that is to be scored."""
+        return output
 
     @abstractmethod
     def decode(self, output: Tensor) -> dict[str, list]:
@@ -83,7 +92,14 @@ class SingleLabel(Task):
 
     def loss(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
         weight = _numbers(self.weights, output.dtype, output.device) if self.weights else None
-        return F.cross_entropy(output, target, weight)
+        return F.cross_entropy(output, target, weight, reduction="sum") / _divisor(self.answers(target))
+
+    def answers(self, target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
+        is_known = target != NO_CLASS
+        if not self.weights:
+            return is_known.sum().float()
+        weights = _numbers(self.weights, torch.float32, target.device)
+        return (weights[target.clamp(min=0)] * is_known).sum()
 
     def balanced(self, target: Int[Tensor, "graphs"]) -> "SingleLabel":
         """A graph counts by how rare its class is: graphs / (classes · graphs of its class)."""
@@ -127,7 +143,10 @@ class MultiLabel(Task):
         is_labelled = target.isfinite()
         weight = _numbers(self.weights, output.dtype, output.device) if self.weights else None
         each = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), reduction="none", pos_weight=weight)
-        return (each * is_labelled).sum() / is_labelled.sum().clamp(min=1)
+        return (each * is_labelled).sum() / _divisor(self.answers(target))
+
+    def answers(self, target: Float[Tensor, "graphs tasks"]) -> Float[Tensor, ""]:
+        return target.isfinite().sum().float()
 
     def balanced(self, target: Float[Tensor, "graphs tasks"]) -> "MultiLabel":
         """A yes counts as much more as it is rarer than a no; in a question of one answer only, the same."""
@@ -184,7 +203,10 @@ class Regression(Task):
         mean, std = self._scale(target)
         is_known = target.isfinite()
         error = (output - (target.nan_to_num() - mean) / std).square()
-        return (error * is_known).sum() / is_known.sum().clamp(min=1)
+        return (error * is_known).sum() / _divisor(self.answers(target))
+
+    def answers(self, target: Float[Tensor, "graphs tasks"]) -> Float[Tensor, ""]:
+        return target.isfinite().sum().float()
 
     def scores(self, output: Float[Tensor, "graphs tasks"], target: Float[Tensor, "graphs tasks"]) -> dict[str, float]:
         mean, std = self._scale(target)
@@ -249,12 +271,25 @@ class SubTokens(Task):
         return replace(self, words=tuple(word_of[key] for key in keys[order].tolist()))
 
     def loss(self, output: Float[Tensor, "graphs outputs"], target: Int[Tensor, "graphs longest"]) -> Float[Tensor, ""]:
-        return F.cross_entropy(self._choices(output).flatten(0, 1), self._classes(target).flatten())
+        classes = self._classes(target).flatten()
+        loss = F.cross_entropy(self._choices(output).flatten(0, 1), classes, reduction="sum")
+        return loss / _divisor((classes != NO_CLASS).sum())
+
+    def answers(self, target: Int[Tensor, "graphs longest"]) -> Float[Tensor, ""]:
+        return (self._classes(target) != NO_CLASS).sum().float()
+
+    def kept(
+        self, output: Float[Tensor, "graphs outputs"] | Int[Tensor, "graphs positions"]
+    ) -> Int[Tensor, "graphs positions"]:
+        """The classes chosen: of 25,010 numbers a graph in ogbg-code2, five."""
+        return self._choices(output).argmax(dim=2) if output.is_floating_point() else output
 
     def scores(
-        self, output: Float[Tensor, "graphs outputs"], target: Int[Tensor, "graphs longest"]
+        self,
+        output: Float[Tensor, "graphs outputs"] | Int[Tensor, "graphs positions"],
+        target: Int[Tensor, "graphs longest"],
     ) -> dict[str, float]:
-        said = self._said(self._choices(output).argmax(dim=2))
+        said = self._said(self.kept(output))
         keys = torch.tensor([*map(word_key, (*self.words, UNKNOWN)), NO_CLASS], device=said.device)
         return metrics.set_f1(keys[said], target)
 
@@ -334,6 +369,11 @@ def _sorted_keys(words: tuple[str, ...], device: torch.device) -> tuple[Tensor, 
 def _numbers(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """The values on the device. Kept: a recorded step copies nothing in."""
     return torch.tensor(values, dtype=dtype, device=device)
+
+
+def _divisor(answers: Tensor) -> Tensor:
+    """``answers``, or 1 where there are none: the sum is then 0."""
+    return answers.where(answers > 0, 1)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mnagt import RunConfig, TrainConfig, Trained, load_dataset, load_model, train
+from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.models import MODELS, build_model
+from mnagt.tasks import SingleLabel, Unasked
 
 CONFIG = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1), device="cpu")
 
@@ -142,3 +146,34 @@ def test_every_model_can_be_drawn_up_without_memory():
         with torch.device("meta"):
             sketch = build_model(name, {}, features, 5).state_dict()
         assert all(tensor.is_meta for tensor in sketch.values())
+
+
+def test_one_graph_is_answered_as_among_many():
+    config = RunConfig("MUTAG", "mnagt", {"dim": 8, "depth": 2}, TrainConfig(epochs=1), device="cpu")
+    trained, mutag = train(config).trained, load_dataset("MUTAG")
+    assert trained.quickest(1) is not trained.model
+    together = trained.outputs(mutag)
+    for graph in (0, 87):
+        torch.testing.assert_close(
+            trained.outputs(mutag, torch.tensor([graph])), together[[graph]], rtol=1e-4, atol=1e-5
+        )
+
+
+def of_words(*words: str) -> PackedDataset:
+    """A graph of two nodes for each pair of words."""
+    labels = torch.tensor([[i % len(words)] for i in range(2 * len(words))])
+    edges = torch.tensor([[2 * i, 2 * i + 1] for i in range(len(words))]).T
+    batch = GraphBatch.from_edges(edges, [2] * len(words), node_labels=labels, targets=torch.zeros(len(words), 0))
+    return PackedDataset.from_batch("words", Unasked(), batch, vocabularies={"node_labels/0": words})
+
+
+def test_words_that_a_model_has_not_met_are_unknown_to_it_if_it_knows_of_such():
+    knows = ("get", "__UNK__", "set", "get")
+    model = build_model("gin", {"dim": 3}, Features(Columns((len(knows),))), 2)
+    trained = Trained(model, SingleLabel(("a", "b")), "gin", {}, vocabularies={"node_labels/0": knows})
+    aligned = trained.aligned(of_words("set", "frobnicate", "get")).node_labels
+    assert aligned is not None
+    assert aligned.flatten().tolist() == [2, 1, 0, 2, 1, 0]
+    without = replace(trained, vocabularies={"node_labels/0": ("get", "a", "set", "b")})
+    with pytest.raises(InputError, match="holds frobnicate, which the model has not met"):
+        without.aligned(of_words("set", "frobnicate", "get"))

@@ -98,6 +98,7 @@ def new_folder(config: RunConfig) -> Path:
 def run_train(args: argparse.Namespace) -> int:
     from mnagt.training.fit import Interrupted
     from mnagt.training.progress import reporter
+    from mnagt.training.ranks import is_first
     from mnagt.training.run import resume, train
 
     show = {"reporter": reporter(), "tensorboard": args.tensorboard}
@@ -108,8 +109,11 @@ def run_train(args: argparse.Namespace) -> int:
     try:
         run = resume(out, **show) if config is None else train(config, out, **show)
     except Interrupted:
-        print(f"mnagt: interrupted, nothing lost; go on with: mnagt train --resume {out}", file=sys.stderr)
+        if is_first():
+            print(f"mnagt: interrupted, nothing lost; go on with: mnagt train --resume {out}", file=sys.stderr)
         return 130
+    if not is_first():
+        return 0
     trained, result = run.trained, run.result
     test = "  ".join(f"test {name} {score:.4f}" for name, score in result.test.items())
     print(f"{trained.name} on {trained.origin['dataset']}: {result.parameters:,} parameters, {result.seconds:.1f} s")

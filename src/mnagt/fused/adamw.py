@@ -34,6 +34,9 @@ class FlatAdamW(torch.optim.AdamW):
 
     The parameters move into one tensor, and stay what they are to their model. With ``rounded_type``, each has a copy
     of that type in its attribute ``rounded``, up to date after every step and after ``refresh``.
+
+    ``seen`` holds whether a loss or norm was not finite, and those of the last step. From the first that was not on,
+    no parameter is changed.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class FlatAdamW(torch.optim.AdamW):
         self._spans = [(sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes))]
         self._weights, self._grads, self._mean, self._square = lr.new_zeros(4, sum(sizes)).unbind()
         self._step = torch.zeros((), dtype=torch.float32, device=lr.device)
+        self.seen = lr.new_zeros(3)
         self.rounded = None if rounded_type is None else self._weights.to(rounded_type)
         self._gathered: list[Tensor] = []
         self._parameters = [p for group in self.param_groups for p in group["params"]]
@@ -74,9 +78,11 @@ class FlatAdamW(torch.optim.AdamW):
             self.rounded.copy_(self._weights)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None, *, loss: Tensor | None = None) -> None:  # type: ignore[override]
         """Clip and update. A parameter without a gradient has one of zeros."""
         assert closure is None
+        if loss is not None:
+            self.seen[1].copy_(loss)
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
         torch._foreach_copy_(self._gathered, grads)  # pyright: ignore[reportPrivateImportUsage]
         numbers = len(self._grads)
@@ -87,7 +93,7 @@ class FlatAdamW(torch.optim.AdamW):
             for group, (first, end) in zip(self.param_groups, self._spans, strict=True):
                 _update[(triton.cdiv(end - first, BLOCK),)](
                     self._weights, self._grads, self._mean, self._square, self.rounded, squares, self._step,
-                    group["lr"], first, end, group["weight_decay"], self.clip, programs,
+                    self.seen, group["lr"], first, end, group["weight_decay"], self.clip, programs,
                     *group["betas"], group["eps"], triton.next_power_of_2(programs), BLOCK,
                 )  # fmt: skip
 
@@ -114,7 +120,7 @@ def _square_up(grads, squares, step, numbers, block: tl.constexpr):
 
 @triton.jit(do_not_specialize=["decay", "clip"])
 def _update(
-    weights, grads, means, squares, rounded, parts, step, lr, first, end, decay, clip, programs,
+    weights, grads, means, squares, rounded, parts, step, seen, lr, first, end, decay, clip, programs,
     beta1: tl.constexpr, beta2: tl.constexpr, eps: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     """A block of parameters of one group."""
@@ -124,8 +130,12 @@ def _update(
     t, rate = tl.load(step).to(tl.float64), tl.load(lr)
     mean_share = (1.0 - _power(beta1, t)).to(tl.float32)
     square_share = (1.0 - _power(beta2, t)).to(tl.float32)
+    is_fine = (tl.load(seen) == 0) & (tl.abs(tl.load(seen + 1)) < float("inf")) & (norm < float("inf"))
+    if tl.program_id(0) == 0:
+        tl.store(seen, tl.where(is_fine, 0.0, 1.0))
+        tl.store(seen + 2, norm)
     at = first + tl.program_id(0) * block + tl.arange(0, block)
-    here = at < end
+    here = at < tl.where(is_fine, end, first)
     g = tl.load(grads + at, mask=here, other=0.0) * scale
     p = tl.load(weights + at, mask=here, other=0.0) * (1.0 - rate * decay)
     m = tl.load(means + at, mask=here, other=0.0)

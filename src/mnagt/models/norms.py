@@ -4,9 +4,12 @@
 into products of matrices: under autocast on a GPU it then comes in the narrow type that they are taken in.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mnagt import fused
@@ -18,8 +21,11 @@ Counted = Int[Tensor, ""] | None
 class BatchNorm(nn.Module):
     """Over the counted rows of the batch, then ReLU if asked for.
 
-    A lone row has no spread of its own: it is normalised as in evaluation.
+    A lone row has no spread of its own: it is normalised as in evaluation. ``is_over_ranks`` takes the rows of all
+    processes that train together for one batch; each of them must then call the same norms in the same order.
     """
+
+    is_over_ranks = False
 
     running_mean: Tensor
     running_var: Tensor
@@ -36,6 +42,9 @@ class BatchNorm(nn.Module):
     def forward(
         self, input: Float[Tensor, "rows dim"], counted: Counted = None, *, rounded: bool = False
     ) -> Float[Tensor, "rows dim"]:
+        if self.training and self.is_over_ranks:
+            out = self._over_ranks(input, counted)
+            return out.relu() if self.relu else out
         if self.training and fused.is_usable(input.device) and input.dtype != torch.float64:
             from mnagt.fused.norm import batch_norm
 
@@ -74,6 +83,57 @@ class BatchNorm(nn.Module):
             self.running_var.lerp_(unbiased.to(self.running_var), share)
         out = (x - mean) * (var + self.eps).rsqrt()
         return out if self.weight is None or self.bias is None else out * self.weight + self.bias
+
+    def _over_ranks(self, x: Float[Tensor, "rows dim"], counted: Counted) -> Float[Tensor, "rows dim"]:
+        wide = x if x.dtype == torch.float64 else x.float()
+        is_counted = None if counted is None else (torch.arange(len(x), device=x.device) < counted)[:, None]
+        out, mean, var, rows = _OverRanks.apply(wide, is_counted, self.running_mean, self.running_var, self.eps)
+        share = torch.where(rows < 2, 0.0, 0.0 if is_second_time() else self.momentum).to(mean.dtype)
+        self.running_mean.lerp_(mean.to(self.running_mean), share)
+        self.running_var.lerp_((var * rows / (rows - 1).clamp(min=1)).to(self.running_var), share)
+        out = out if self.weight is None or self.bias is None else out * self.weight + self.bias
+        return out.to(x.dtype)
+
+
+class _OverRanks(torch.autograd.Function):
+    """Rows less the mean, over the deviation, of the counted rows of all ranks; and mean, variance and their number.
+
+    Each rank tells its number of rows, their mean and their squared deviations, which add up without cancelling; and,
+    on the way back, the two sums of ``fused/norm.py``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, is_counted: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
+        running_mean, running_var, eps = rest
+        own = x if is_counted is None else torch.where(is_counted, x, 0)
+        rows = x.new_full((), len(x)) if is_counted is None else is_counted.sum().to(x)
+        mean = own.sum(dim=0) / rows.clamp(min=1)
+        apart = x - mean if is_counted is None else torch.where(is_counted, x - mean, 0)
+        mine = torch.cat([rows[None], mean, apart.square().sum(dim=0)])
+        told = [torch.empty_like(mine) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(told, mine)
+        each, means, squares = torch.stack(told).split([1, x.shape[1], x.shape[1]], dim=1)
+        rows = each.sum()
+        mean = (each * means).sum(dim=0) / rows.clamp(min=1)
+        var = (squares + each * (means - mean).square()).sum(dim=0) / rows.clamp(min=1)
+        mean, var = torch.where(rows < 2, running_mean, mean), torch.where(rows < 2, running_var, var)
+        scale = (var + eps).rsqrt()
+        out = (x - mean) * scale
+        ctx.is_counted = is_counted
+        ctx.save_for_backward(out, scale, torch.where(rows < 2, 0.0, 1 / rows.clamp(min=1)))
+        ctx.mark_non_differentiable(mean, var, rows)
+        return out, mean, var, rows
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (out, scale, share), grad = ctx.saved_tensors, grads[0]
+        sums = torch.stack([grad.sum(dim=0), (grad * out).sum(dim=0)])
+        torch.distributed.all_reduce(sums)
+        through = (sums[0] + out * sums[1]) * share
+        if ctx.is_counted is not None:
+            through = torch.where(ctx.is_counted, through, 0)
+        return (grad - through) * scale, None, None, None, None
 
 
 class LayerNorm(nn.LayerNorm):

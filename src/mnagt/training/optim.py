@@ -1,16 +1,20 @@
 """AdamW with warm-up: which parameters decay, and the learning rate at each step."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from mnagt import fused
 from mnagt.training.config import TrainConfig
+from mnagt.training.finite import note
+
+if TYPE_CHECKING:
+    from mnagt.fused.adamw import FlatAdamW
 
 
-def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+def adamw(model: nn.Module, config: TrainConfig) -> "ClippedAdamW | FlatAdamW":
     """AdamW that clips, and spares vectors (norms, biases) from decay."""
     groups = decay_groups(model, config.weight_decay)
     p = next(model.parameters())
@@ -34,17 +38,27 @@ def decay_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
 
 
 class ClippedAdamW(torch.optim.AdamW):
-    """AdamW that first clips the gradients of all parameters together to the norm ``clip``, unless that is 0."""
+    """AdamW that first clips the gradients of all parameters together to the norm ``clip``, unless that is 0.
+
+    From a step of which the loss or the norm is not finite on, none is taken; ``seen`` is what ``finite.note`` noted.
+    """
 
     def __init__(
         self, groups: list[dict[str, Any]], *, lr: float | Tensor, clip: float, capturable: bool = False
     ) -> None:
         super().__init__(groups, lr=lr, fused=True, capturable=capturable)
-        self.clip = clip
+        self.clip, self._parameters = clip, [p for group in self.param_groups for p in group["params"]]
+        self.seen = torch.zeros(3, device=self._parameters[0].device)
+        if self.seen.is_cuda:
+            self.found_inf = self.seen[0]  # torch's own kernel then leaves everything as it is
 
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None, *, loss: Tensor | None = None) -> None:  # type: ignore[override]
+        norm = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        note(self.seen, loss, norm)
+        if not self.seen.is_cuda and self.seen[0]:
+            return
         if self.clip:
-            nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.clip)
+            nn.utils.clip_grads_with_norm_(self._parameters, self.clip, norm)
         super().step()
 
 

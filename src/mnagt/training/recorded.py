@@ -93,9 +93,19 @@ class RecordedSteps:
 
 
 class RecordedOutputs:
-    """What ``model`` says of the graphs ``indices``, in that order; always the same graphs, so nothing is filled up."""
+    """What ``model`` says of the graphs ``indices``, in that order, and what is ``kept`` of it.
 
-    def __init__(self, model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int) -> None:
+    They are always the same graphs, so nothing is filled up.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: PackedDataset,
+        indices: Int[Tensor, "some"],
+        batch_size: int,
+        kept: Callable[[Tensor], Tensor] = lambda output: output,
+    ) -> None:
         graphs, asked = indices.unique(return_inverse=True)
         parts = list(dataset.batches(graphs, batch_size))
         self._order = torch.cat([some for some, _ in parts]).argsort()[asked].to(dataset.device)
@@ -107,12 +117,12 @@ class RecordedOutputs:
                 for batch in self._batches:
                     model(batch)
             with torch.cuda.graph(self._graph):
-                self._out = torch.cat([model(batch) for batch in self._batches])
+                self._out = torch.cat([kept(model(batch).float()) for batch in self._batches])
         model.train(was_training)
 
     def __call__(self) -> Float[Tensor, "some outputs"]:
         self._graph.replay()
-        return self._out[self._order].float()
+        return self._out[self._order]
 
 
 @contextmanager

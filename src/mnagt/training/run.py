@@ -16,7 +16,7 @@ from mnagt.data import DATASETS, load_dataset, own_graphs
 from mnagt.data.packed import PackedDataset
 from mnagt.data.smiles import scaffold_split, smiles_of
 from mnagt.data.splits import Split, group_split, official_split, random_split, split_from_files, stratified_folds
-from mnagt.errors import InputError
+from mnagt.errors import InputError, shown
 from mnagt.files import read_json, write_json
 from mnagt.models import MODELS, full_settings
 from mnagt.models.graph_model import GraphModel
@@ -25,10 +25,12 @@ from mnagt.settings import from_dict, read_toml
 from mnagt.tasks import SingleLabel, Task, Unasked
 from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import device_name, pick_device, room_on
-from mnagt.training.fit import Trainer, outputs_and_targets, products
+from mnagt.training.fit import Trainer, outputs, products
 from mnagt.training.logs import RunLogs
 from mnagt.training.model_folder import CONFIG, Trained, built
 from mnagt.training.progress import Reporter
+from mnagt.training.ranks import Ranks, joined
+from mnagt.training.room import check_room
 
 RUN, SPLIT, LAST, RESULT = "run.json", "split.json", "last.safetensors", "result.json"
 
@@ -70,11 +72,23 @@ def train(
 
     With ``out`` the run keeps its settings, split, logs, checkpoints and model there. Interrupted by Ctrl-C or
     SIGTERM it saves its state and raises ``Interrupted``; after any end, even kill -9, ``resume`` goes on from the
-    last checkpoint.
+    last checkpoint. Processes that torchrun started train one model together, and the first of them writes.
     """
     out = None if out is None else Path(out)
+    with joined() as ranks:
+        ranks.told(lambda: _check_free(out))
+        config, dataset = _asked(config, dataset)
+        split = ranks.told(lambda: make_split(config.split, dataset))
+        return _run(config, dataset, split, out, reporter, tensorboard, ranks)
+
+
+def _check_free(out: Path | None) -> None:
     if out is not None and ((out / RUN).exists() or (out / CONFIG).exists()):
         raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
+
+
+def _asked(config: RunConfig, dataset: PackedDataset | None) -> tuple[RunConfig, PackedDataset]:
+    """The settings of a new run in full, and graphs that can be learned from."""
     if dataset is None:
         dataset = dataset_of(config)
         path = Path(config.dataset).expanduser()
@@ -88,18 +102,23 @@ def train(
                 f"{dataset.name}_graph_attributes.txt (numbers)"
             )
         raise InputError(f"{dataset.name}: no targets to learn from; {where}")
-    config = replace(config, settings=full_settings(config.model, config.settings))
-    return _run(config, dataset, make_split(config.split, dataset), out, reporter, tensorboard)
+    return replace(config, settings=full_settings(config.model, config.settings)), dataset
 
 
 def resume(out: Path | str, *, reporter: Reporter | None = None, tensorboard: bool = False) -> Run:
-    """Go on with the run in ``out``."""
+    """Go on with the run in ``out``, with as many ranks as there are now."""
     out = Path(out)
-    if not (out / RUN).exists():
-        raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
-    config = from_dict(RunConfig, kept(out, "config"), where=str(out / RUN))
-    dataset = dataset_of(config)
-    return _run(config, dataset, kept_split(out, dataset), out, reporter, tensorboard)
+
+    def config() -> RunConfig:
+        if not (out / RUN).exists():
+            raise InputError(f"{out}: no run to go on with; `mnagt train DATASET --out {out}` starts one")
+        return from_dict(RunConfig, kept(out, "config"), where=str(out / RUN))
+
+    with joined() as ranks:
+        began = ranks.told(config)
+        dataset = dataset_of(began)
+        split = ranks.told(lambda: kept_split(out, dataset))
+        return _run(began, dataset, split, out, reporter, tensorboard, ranks)
 
 
 def prepared(config: RunConfig, dataset: PackedDataset, split: Split) -> tuple[GraphModel, PackedDataset, Task]:
@@ -120,18 +139,23 @@ def _run(
     out: Path | None,
     reporter: Reporter | None,
     tensorboard: bool,
+    ranks: Ranks,
 ) -> Run:
     """Train from the start, or from the checkpoint in ``out`` if there is one."""
-    device = pick_device(config.device)
+    device = ranks.place(pick_device(config.device))
+    if ranks.are_many and ranks.told(lambda: _facts(dataset)) != (own := _facts(dataset)):
+        raise InputError(f"rank {ranks.rank} reads another {dataset.name} than the first ({own}); give all the same")
     model, dataset, task = prepared(config, dataset, split)
+    check_room(model, dataset, config.train, device)
+    kept_in = out if ranks.is_first else None
     with (
         room_on(device, config),
         stop_requests() as should_stop,
-        RunLogs(out, reporter or Reporter(), tensorboard) as logs,
+        RunLogs(kept_in, (reporter if ranks.is_first else None) or Reporter(), tensorboard) as logs,
     ):
-        if out is not None and not (out / RUN).exists():  # nothing is written for a run that cannot begin
-            write_json(out / SPLIT, split.to_dict())
-            write_json(out / RUN, {"config": asdict(config), "dataset": _facts(dataset)})
+        if kept_in is not None and not (kept_in / RUN).exists():  # nothing is written for a run that cannot begin
+            write_json(kept_in / SPLIT, split.to_dict())
+            write_json(kept_in / RUN, {"config": asdict(config), "dataset": _facts(dataset)})
         trainer = Trainer(
             model,
             dataset,
@@ -142,12 +166,16 @@ def _run(
             checkpoint=None if out is None else out / LAST,
             reporter=logs,
             should_stop=should_stop,
+            ranks=ranks,
         )
         at = trainer.run()
         with products(device, config.train.precision):
-            test = task.scores(*outputs_and_targets(model, trainer.dataset, split.test, config.train.batch_size))
+            how = config.train.batch_size, ranks, task.kept
+            said = outputs(model, trainer.dataset, split.test, *how)
+            asked = trainer.dataset.targets[split.test.to(device)]
+            test = ranks.told(lambda: task.scores(said, asked))
     valid = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
-    seconds, place = round(at.seconds, 3), device_name(device)
+    seconds, place = round(at.seconds, 3), device_name(device) + (f", {ranks.count} ranks" if ranks.are_many else "")
     result = Result(task.metric, at.best_epoch, valid, test, model.parameter_count, seconds, place)
     origin = {
         "dataset": dataset.name,
@@ -159,9 +187,9 @@ def _run(
     trained = Trained(
         model.cpu(), task, config.model, config.settings, origin, dataset.vocabularies, columns=dataset.columns
     )
-    if out is not None:
-        trained.save(out)
-        write_json(out / RESULT, asdict(result))
+    if kept_in is not None:
+        trained.save(kept_in)
+        write_json(kept_in / RESULT, asdict(result))
     return Run(trained, result, split, at.history)
 
 
@@ -231,21 +259,22 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
 
 def with_encodings(dataset: PackedDataset, needed: dict[str, int]) -> PackedDataset:
     """The data set with structural encodings worked out once."""
+    from mnagt.data.mapped import GrowingRows
     from mnagt.graphs.encodings import ENCODINGS
 
     if not needed:
         return dataset
-    parts = {name: [] for name in needed}
+    parts = {name: GrowingRows(int(dataset.node_ptr[-1])) for name in needed}
     for chunk in torch.arange(len(dataset)).split(1024):
         batch = dataset.batch(chunk)
         for name, size in needed.items():
             parts[name].append(lookup(ENCODINGS, name, "encoding")(batch, size))
-    return replace(dataset, encodings={name: torch.cat(each) for name, each in parts.items()})
+    return replace(dataset, encodings={name: each.joined() for name, each in parts.items()})
 
 
 def _facts(dataset: PackedDataset) -> dict[str, Any]:
     """Enough to notice that a data set has changed."""
-    digest = hashlib.blake2b(dataset.source.cpu().numpy().tobytes(), digest_size=12)
+    digest = hashlib.blake2b(dataset.source.cpu().numpy().data, digest_size=12)  # mapped columns are not copied
     digest.update(dataset.targets.cpu().numpy().tobytes())
     return {
         "name": dataset.name,
@@ -269,7 +298,7 @@ def kept_split(folder: Path, dataset: PackedDataset) -> Split:
     began, now = kept(folder, "dataset"), _facts(dataset)
     if began != now:
         raise InputError(
-            f"{folder / RUN}: the run began on {began}, and the data set is now {now}; put the old one back"
+            f"{folder / RUN}: the run began on {shown(began, 300)}, and the data set is now {now}; put the old one back"
         )
     try:
         split = Split.from_dict(read_json(folder / SPLIT))
