@@ -41,6 +41,13 @@ def test_a_trial_is_found_again(ledger):
     assert trial_key(trial(5)) not in ledger.by_key()
 
 
+def test_a_trial_added_twice_is_there_once_and_the_first_stands(ledger):
+    first = ledger.append(trial(2), RESULT)
+    again = ledger.append(trial(2), replace(RESULT, valid=0.25))
+    assert again["result"]["valid"] == first["result"]["valid"] == 0.75
+    assert len(list(ledger.records())) == 1
+
+
 def test_the_key_is_that_of_the_trial_and_not_of_the_machine():
     config = trial(0)
     assert trial_key(config) == trial_key(replace(config, device="cuda"))

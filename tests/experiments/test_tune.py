@@ -23,22 +23,10 @@ import pytest
 from mnagt import load_dataset, read_recipe, train
 from mnagt.cli import main
 from mnagt.errors import InputError
-from mnagt.experiments.tune import (
-    LOCK,
-    STUDY,
-    TRIES,
-    UNJUDGED,
-    Bench,
-    Ground,
-    Tried,
-    TuneConfig,
-    Tuned,
-    Watch,
-    open_study,
-    tune,
-)
+from mnagt.experiments.tune import LOCK, UNJUDGED, Bench, Tried, TuneConfig, Tuned, Watch, tune
 from mnagt.experiments.tune_report import page, verdict
 from mnagt.experiments.tune_space import search_space, start_of
+from mnagt.experiments.tune_study import STUDY, TRIES, Ground, open_study
 from mnagt.tasks import Regression
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.training.fit import Interrupted
@@ -154,7 +142,7 @@ def test_settings_that_cannot_be_trained_are_set_aside_with_the_reason(tmp_path)
 
 def test_a_recipe_that_cannot_be_trained_ends_the_search(tmp_path):
     diverging = replace(START, train=replace(START.train, lr=1e30, clip=0.0))
-    with pytest.raises(InputError, match="the loss is not a number in epoch"):
+    with pytest.raises(InputError, match="the loss is nan"):
         tune(diverging, tmp_path, search=SEARCH, space=LITTLE)
 
 
@@ -286,19 +274,24 @@ def test_ctrl_c_stops_trials_that_run_side_by_side(tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
-def test_settings_are_drawn_while_others_wait(tmp_path):
+def test_settings_are_drawn_and_results_told_while_others_wait(tmp_path):
     """SQLite would hand a waiting trial to two processes."""
-    mutag, ground = load_dataset("MUTAG"), Ground(START, search_space(START, LITTLE, SEARCH.only), 1, tmp_path)
-    study, seen = open_study(ground, mutag), []
+    seen = []
 
-    @contextmanager
-    def turn() -> Iterator[None]:
-        seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
-        yield
-        seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
+    class Seen(Ground):
+        @contextmanager
+        def turn(self, storage: optuna.storages.BaseStorage) -> Iterator[None]:
+            with super().turn(storage):
+                seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
+                yield
+                seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
 
-    assert Bench(ground, mutag, lambda: False, turn()).trial(0).is_start
-    assert seen == [[("WAITING", 0)], [("RUNNING", 3)]]
+    mutag, space = load_dataset("MUTAG"), search_space(START, LITTLE, SEARCH.only)
+    study = open_study(Ground(START, space, 1, tmp_path), mutag)
+    tried = Bench(Seen(START, space, 1, tmp_path), mutag, goal=1).trial()
+    assert tried is not None
+    assert tried.is_start
+    assert seen == [[(state, n)] for state, n in (("WAITING", 0), ("RUNNING", 3), ("RUNNING", 3), ("COMPLETE", 3))]
 
 
 def is_alive(process: int) -> bool:

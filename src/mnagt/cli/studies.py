@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mnagt.cli.options import add_options, given, print_table
+from mnagt.cli.options import add_options, given, option, print_table
 from mnagt.cli.training import run_config, run_options
 from mnagt.errors import InputError
 from mnagt.files import make_folder
@@ -44,6 +44,7 @@ def trials_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
         metavar="FILE",
         help="finished trials [results/trials.jsonl]",
     )
+    _engine_options(parser)
 
 
 def run_trials(args: argparse.Namespace) -> None:
@@ -67,7 +68,8 @@ def run_trials(args: argparse.Namespace) -> None:
         print(f"{config.dataset} {config.model} seed {config.train.seed}: test {test:.4f}", file=sys.stderr, flush=True)
 
     ledger = Ledger(args.ledger)
-    trials.run_trials([config for each in configs.values() for config in each], ledger, jobs=args.jobs, told=told)
+    turns = {"jobs": args.jobs, "ray": _ray(args)}
+    trials.run_trials([config for each in configs.values() for config in each], ledger, told=told, **turns)
     rows = []
     for path, each in configs.items():
         s = trials.summarise(trials.run_trials(each, ledger))
@@ -76,12 +78,40 @@ def run_trials(args: argparse.Namespace) -> None:
     print_table(["recipe", "trials", "test", "valid", "parameters", "seconds"], rows)
 
 
+def _engine_options(parser: argparse.ArgumentParser) -> None:
+    from mnagt.experiments.engines import RayConfig
+
+    add = parser.add_argument
+    add(
+        "--engine",
+        default="local",
+        choices=("local", "ray"),
+        help="processes of this machine, or a Ray cluster [local]",
+    )
+    add_options(parser, RayConfig, "on a Ray cluster (--engine ray)")
+
+
+def _ray(args: argparse.Namespace) -> Any:
+    """The cluster that was asked for, if one was."""
+    from mnagt.experiments.engines import RayConfig
+
+    said = given(args, RayConfig)
+    if args.engine == "local":
+        if said:
+            raise InputError(f"{', '.join(map(option, said))}: only with --engine ray")
+        return None
+    if args.jobs not in (None, 1, "1"):
+        raise InputError("--jobs is for --engine local; on Ray, --cpus-per-trial says how many fit side by side")
+    return RayConfig(**said)
+
+
 def tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     from mnagt.experiments.tune import TuneConfig
 
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the search is kept [runs/tune-DATASET-MODEL]")
     parser.add_argument("--space", type=Path, metavar="FILE", help="TOML file whose [space] says where to look")
     add_options(parser, TuneConfig, "the search")
+    _engine_options(parser)
     run_options(parser, words)
 
 
@@ -97,7 +127,7 @@ def run_tune(args: argparse.Namespace) -> int:
         print(f"trial {trial.number}: {trial.state}{figure} ({beside})", file=sys.stderr, flush=True)
 
     try:
-        tuned = tune(config, out, search=search, space=args.space, told=told)
+        tuned = tune(config, out, search=search, space=args.space, ray=_ray(args), told=told)
     except KeyboardInterrupt:
         print("mnagt: interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
         return 130
@@ -123,6 +153,7 @@ def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     add("--out", type=Path, metavar="FOLDER", help="where the report goes [runs/reproduce/EXPERIMENT]")
     add("--quick", action="store_true", help="few epochs and seeds, for a look")
     add("--report-only", action="store_true", help="train nothing; the report of what the ledger holds")
+    _engine_options(parser)
 
 
 def _words(listed: str) -> tuple[str, ...]:
@@ -150,6 +181,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
         is_quick=args.quick,
         jobs=args.jobs,
         devices=args.devices,
+        ray=_ray(args),
     )
     make_folder(out)  # the report comes last: better to know now
     try:

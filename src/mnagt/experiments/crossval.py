@@ -1,15 +1,11 @@
 """Stratified cross-validation: every graph is tested once, by a model that never saw it."""
 
-import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import mean, stdev
 
-import torch
-
 from mnagt.data import load_dataset
+from mnagt.experiments.engines import side_by_side
 from mnagt.training.config import RunConfig
 from mnagt.training.run import Result, train
 
@@ -53,14 +49,13 @@ def cross_validate(
 ) -> CrossValidation:
     """Train and test ``config`` on each of its folds, ``jobs`` at a time in processes of one thread each."""
     configs = [replace(config, split=replace(config.split, fold=i)) for i in range(config.split.folds)]
-    with ProcessPoolExecutor(
-        jobs, multiprocessing.get_context("spawn"), initializer=partial(torch.set_num_threads, 1)
-    ) as pool:
-        done = []
-        for number, (fold, result) in enumerate(pool.map(_fold, configs)):
-            done.append((fold, result))
-            told(number, fold)
-    folds, results = zip(*done, strict=True)
+    done = {}
+    with side_by_side(_fold, configs, jobs) as outcomes:
+        for each, outcome in outcomes:
+            number = each.split.fold
+            done[number] = outcome()
+            told(number, done[number][0])
+    folds, results = zip(*(done[number] for number in sorted(done)), strict=True)
     return CrossValidation(config.model, results[0].parameters, folds, sum(result.seconds for result in results))
 
 

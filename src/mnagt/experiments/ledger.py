@@ -1,6 +1,5 @@
 """One JSON line for each finished trial: what was run, where, and what it gave."""
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -8,6 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
@@ -38,7 +38,7 @@ def trial_key(config: RunConfig) -> str:
 
 
 class Ledger:
-    """A file of trials. Lines are added whole, under a lock; a line cut short by a crash is passed over."""
+    """A file of trials, each there once. Lines are added whole, under a lock; one cut short is passed over."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class Ledger:
         for number, line in enumerate(lines, start=1):
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 if number < len(lines):
                     raise InputError(f"{self.path}, line {number}: not JSON; remove the line") from None
                 return
@@ -67,50 +67,80 @@ class Ledger:
         Keys are worked out anew from the settings on record, so that a setting that came later counts as what it is
         by default. A trial with a setting that is gone cannot be asked for, and is passed over.
         """
-        found = {}
-        for record in self.records():
-            try:
-                found[trial_key(from_dict(RunConfig, record["config"], where=str(self.path)))] = record
-            except InputError:
-                continue
-        return found
+        keys = ((_key_of(record), record) for record in self.records())
+        return {key: record for key, record in keys if key is not None}
 
     def append(self, config: RunConfig, result: Result, **beside: Any) -> dict[str, Any]:
-        """Add a finished trial, with whatever else is known of it."""
+        """Add a finished trial, with whatever else is known of it; the record that now stands.
+
+        A trial is there once: if another process added it meanwhile, that record stands, and nothing is added.
+        """
         record = {"config": resolved(config), "result": asdict(result), **beside, **circumstances()}
-        self._write(json.dumps(record, sort_keys=True) + "\n")
-        return record
+        with self._alone() as file:
+            content = file.read()
+            there = _find(config, content)
+            if there is None:
+                _add(file, content, json.dumps(record, sort_keys=True).encode() + b"\n")
+        return there or record
 
     def check(self) -> None:
         """Refuse a ledger that could not be added to, before any trial is run."""
-        self._write("")
+        with self._alone():
+            pass
 
-    def _write(self, line: str) -> None:
+    @contextmanager
+    def _alone(self) -> Iterator[IO[bytes]]:
+        """The file; whoever else wants to add to it waits."""
         make_folder(self.path.parent, wanted=self.path)
         try:
             with self.path.open("ab+", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                end = _end_of_whole_lines(file)
-                try:
-                    file.truncate(end)
-                    if end and file.seek(end - 1) and file.read() != b"\n":
-                        line = "\n" + line
-                    if file.write(line.encode()) < len(line.encode()):
-                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                    os.fsync(file.fileno())
-                except OSError:
-                    file.truncate(end)
-                    raise
+                file.seek(0)
+                yield file
         except OSError as error:
             raise InputError(
                 f"cannot write {self.path}: {error.strerror}; free some space or choose another"
             ) from error
 
 
-def _end_of_whole_lines(file: IO[bytes]) -> int:
+def _key_of(record: dict[str, Any]) -> str | None:
+    """The key of a trial on record, worked out anew; none if it has a setting that is gone."""
+    try:
+        return trial_key(from_dict(RunConfig, record["config"], where="a ledger"))
+    except InputError:
+        return None
+
+
+def _find(config: RunConfig, content: bytes) -> dict[str, Any] | None:
+    """The record of the trial among these lines; one that cannot be read is not it."""
+    key = trial_key(config)
+    for line in content.splitlines():
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            record = json.loads(line)
+            there = record["config"]
+            is_like = (there["dataset"], there["model"]) == (config.dataset, config.model)
+            if is_like and _key_of(record) == key:
+                return record
+    return None
+
+
+def _add(file: IO[bytes], content: bytes, line: bytes) -> None:
+    """Write ``line`` after the last whole line of the file's ``content``, or leave the file as it was."""
+    end = _end_of_whole_lines(content)
+    if end and content[end - 1 : end] != b"\n":
+        line = b"\n" + line
+    try:
+        file.truncate(end)
+        while line:
+            line = line[file.write(line) :]
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(end)
+        raise
+
+
+def _end_of_whole_lines(content: bytes) -> int:
     """Where the last whole line ends; what a crash left after it is no trial."""
-    file.seek(0)
-    content = file.read()
     start = content.rfind(b"\n") + 1
     try:
         json.loads(content[start:])

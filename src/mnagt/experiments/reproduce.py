@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from mnagt.data import DATASETS, data_root, load_dataset, where_is
 from mnagt.errors import InputError
+from mnagt.experiments.engines import RayConfig
 from mnagt.experiments.ledger import Ledger, trial_key
 from mnagt.experiments.reproduce_tables import EXPERIMENTS, OURS, Experiment, Row
 from mnagt.experiments.statistics import Paired
@@ -51,6 +52,8 @@ class ReproduceConfig:
     """Trials side by side."""
     devices: tuple[str, ...] = ()
     """Devices on which trials take turns; none for what the recipes say."""
+    ray: RayConfig | None = None
+    """The cluster that runs them, in place of ``jobs`` processes."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "jobs")
@@ -228,8 +231,9 @@ def reproduce(
     a trial that fails, is noted among the problems and does not keep the rest from running.
     """
     experiment = lookup(EXPERIMENTS, name, "experiment")
-    for device in config.devices:
-        pick_device(device)
+    if config.ray is None:  # a cluster may have what this machine has not
+        for device in config.devices:
+            pick_device(device)
     problems: list[str] = []
     if experiment.kind == "parameters":
         cells = _counted(experiment, config, problems)
@@ -283,7 +287,7 @@ def _run(
         failures.setdefault(reason, []).append(names[trial_key(trial)])
         line(trial, f"failed, {reason}")
 
-    turns = {"jobs": config.jobs, "devices": config.devices, "reporter": reporter}
+    turns = {"jobs": config.jobs, "devices": config.devices, "ray": config.ray, "reporter": reporter}
     run_trials(missing, ledger, told=told, failed=failed, **turns)
     for reason, (first, *others) in failures.items():
         problems.append(f"{first}{f' and {len(others)} others' if others else ''} failed: {reason}")

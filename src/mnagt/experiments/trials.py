@@ -1,23 +1,23 @@
-"""Many trials of a few recipes: seeds side by side in processes, finished ones kept in a ledger."""
+"""Many trials of a few recipes: seeds side by side in processes or on a cluster, finished ones kept in a ledger."""
 
 import hashlib
-import multiprocessing
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import torch
 
-from mnagt.data import load_dataset
+from mnagt.data import DATASETS, load_dataset
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import PARTS, Split
 from mnagt.errors import InputError
-from mnagt.experiments.ledger import Ledger, trial_key
+from mnagt.experiments.engines import Outcomes, RayConfig, on_ray, side_by_side
+from mnagt.experiments.ledger import Ledger, circumstances, trial_key
 from mnagt.training.config import RunConfig
 from mnagt.training.progress import Reporter
 from mnagt.training.run import Result, train
@@ -37,6 +37,8 @@ class Trial:
     """Loss and validation scores by epoch, thinned."""
     dataset: dict[str, Any]
     split: dict[str, Any]
+    ran_on: dict[str, Any] | None = None
+    """Machine and versions, where they are not those of who writes it down."""
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
@@ -50,14 +52,16 @@ def run_trials(
     *,
     jobs: int = 1,
     devices: Sequence[str] = (),
+    ray: RayConfig | None = None,
     told: Callable[[RunConfig, dict[str, Any]], None] = lambda config, record: None,
     failed: Callable[[RunConfig, Exception], None] | None = None,
     reporter: Reporter | None = None,
 ) -> list[dict[str, Any]]:
-    """The records of these trials, in order; those that the ledger lacks are run now, ``jobs`` at a time.
+    """The records of these trials, in order; those that the ledger lacks are run now, ``jobs`` at a time or on ``ray``.
 
-    They take turns on ``devices``, if any are named. A trial that fails ends it all; with ``failed`` that is told
-    instead, and the others go on. ``reporter`` is shown trials that run one at a time.
+    They take turns on ``devices``, if any are named. Only this process writes to the ledger. A trial that fails ends
+    it all; with ``failed`` that is told instead, and the others go on. ``reporter`` is shown trials that run one at a
+    time.
     """
     configs = list(configs)
     there = ledger.by_key()
@@ -66,7 +70,7 @@ def run_trials(
         ledger.check()
     if devices:
         missing = [replace(config, device=devices[i % len(devices)]) for i, config in enumerate(missing)]
-    with _outcomes(missing, jobs, reporter) as outcomes:
+    with _outcomes(missing, jobs, ray, reporter) as outcomes:
         for config, outcome in outcomes:
             try:
                 trial = outcome()
@@ -80,38 +84,55 @@ def run_trials(
                     raise
                 failed(config, error)
                 continue
-            beside = {field.name: getattr(trial, field.name) for field in fields(trial) if field.name != "result"}
-            told(config, ledger.append(config, trial.result, **beside, side_by_side=jobs))
+            beside = {name: getattr(trial, name) for name in ("chosen_by", "curves", "dataset", "split")}
+            beside |= {"side_by_side": jobs} if ray is None else {"ran_on": trial.ran_on}
+            told(config, ledger.append(config, trial.result, **beside))
     there = ledger.by_key()
     return [there[key] for config in configs if (key := trial_key(config)) in there]
 
 
 @contextmanager
 def _outcomes(
-    configs: Sequence[RunConfig], jobs: int, reporter: Reporter | None
-) -> Iterator[Iterator[tuple[RunConfig, Callable[[], Trial]]]]:
+    configs: Sequence[RunConfig], jobs: int, ray: RayConfig | None, reporter: Reporter | None
+) -> Iterator[Outcomes[RunConfig, Trial]]:
     """Each trial with what gives its outcome, as they end."""
-    if jobs == 1 or not configs:
+    if ray is not None and configs:
+        errands = [(config, rooted(config), _dataset(config)[1]) for config in configs]
+        with on_ray(_run_elsewhere, errands, ray, device=lambda errand: errand[0].device) as outcomes:
+            yield ((config, outcome) for (config, _, _), outcome in outcomes)
+    elif jobs == 1 or not configs:
         yield ((config, partial(run_trial, config, reporter)) for config in configs)
-        return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_settle) as pool:
-        running = {pool.submit(run_trial, config): config for config in configs}
-        try:
-            yield ((running[done], done.result) for done in as_completed(running))
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.kill()  # asked to stop, it would go on with the next trial; and nobody writes this one down
-            raise
+    else:
+        with side_by_side(run_trial, configs, jobs) as outcomes:
+            yield outcomes
 
 
-def _settle() -> None:
-    """One thread a process; Ctrl-C is for the trial in it, and nothing between trials."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def rooted(config: RunConfig) -> RunConfig:
+    """The same run with paths that hold from elsewhere too."""
+    path, folder = Path(config.dataset).expanduser(), config.split.folder
+    if config.dataset not in DATASETS and path.exists():
+        config = replace(config, dataset=str(path.resolve()))
+    if folder is not None:
+        config = replace(config, split=replace(config.split, folder=str(Path(folder).resolve())))
+    return config
+
+
+def _run_elsewhere(errand: tuple[RunConfig, RunConfig, dict[str, Any]]) -> Trial:
+    """Run a trial on a worker, which reads the data set from where its own machine keeps it."""
+    _, config, facts = errand
+    same_data(_dataset(config)[1], facts)
+    about = circumstances()
+    return replace(run_trial(config), ran_on={name: about[name] for name in ("machine", "versions")})
+
+
+def same_data(there: dict[str, Any], here: dict[str, Any]) -> None:
+    """Refuse to work on other graphs than were asked about."""
+    if there != here:
+        raise InputError(f"has {there}, and where it is asked for it is {here}; put the same files into its MNAGT_DATA")
 
 
 def run_trial(config: RunConfig, reporter: Reporter | None = None) -> Trial:
-    dataset, facts = _dataset(config.dataset, config.smiles, config.targets, config.task)
+    dataset, facts = _dataset(config)
     run = train(config, dataset=dataset, reporter=reporter)
     stretch = min(config.train.choose_over, len(run.history))
     scores = [record[f"valid_{run.result.metric}"] for record in run.history]
@@ -145,11 +166,15 @@ def _split_facts(split: Split) -> dict[str, Any]:
     return {**{name: len(part) for name, part in zip(PARTS, parts, strict=True)}, "digest": digest.hexdigest()}
 
 
+def _dataset(config: RunConfig) -> tuple[PackedDataset, dict[str, Any]]:
+    return _loaded(config.dataset, config.smiles, config.targets, config.task, config.split.column)
+
+
 @cache
-def _dataset(
-    name: str, smiles: str | None, targets: tuple[str, ...] | None, task: str
+def _loaded(
+    name: str, smiles: str | None, targets: tuple[str, ...] | None, task: str, group: str | None
 ) -> tuple[PackedDataset, dict[str, Any]]:
-    dataset = load_dataset(name, smiles=smiles, targets=targets, task=task)
+    dataset = load_dataset(name, smiles=smiles, targets=targets, task=task, group=group)
     return dataset, fingerprint(dataset)
 
 

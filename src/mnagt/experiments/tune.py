@@ -2,30 +2,31 @@
 
 import fcntl
 import gc
-import json
 import multiprocessing
-import os
 import signal
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from mnagt.data import DATASETS
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.experiments.ledger import resolved
-from mnagt.experiments.tune_space import Range, Space, search_space, start_of, with_settings
+from mnagt.experiments.engines import RayConfig, follow_parent, on_ray
+from mnagt.experiments.trials import fingerprint, rooted, same_data
+from mnagt.experiments.tune_space import Range, Space, search_space, with_settings
+from mnagt.experiments.tune_study import PATIENCE, Ground, Signs, beating, begin_anew, located, open_study
+from mnagt.experiments.tune_study import load_optuna as _optuna
 from mnagt.files import make_folder
-from mnagt.settings import at_least, from_dict
+from mnagt.settings import at_least
 from mnagt.tasks import Unasked
 from mnagt.training.config import RunConfig
 from mnagt.training.devices import pick_device, room_on
@@ -36,20 +37,20 @@ from mnagt.training.run import dataset_of, make_split, prepared, stop_requests
 if TYPE_CHECKING:
     import optuna
 
-STUDY, LOCK, BEST, TRIALS, REPORT = "study.db", "lock", "best.toml", "trials.csv", "report.html"
+LOCK, BEST, TRIALS, REPORT = "lock", "best.toml", "trials.csv", "report.html"
 
 REPORTS = 10
-"""Times that a training is compared with those before it: each is a write to a file that all processes share."""
+"""Times that a training is compared with those before it: each is a write to a storage that all processes share."""
 UNJUDGED = 5
 """Finished trials before any is pruned."""
-TRIES = 3
-"""Times that a trial is begun; one that never ends may be what ends the process."""
+PAUSE = 0.5
+"""Seconds between looks at what others are doing, when there is nothing left to begin."""
 
 
 @dataclass(frozen=True)
 class TuneConfig:
     trials: int = 50
-    """Trials in all, with those that the folder holds already."""
+    """Trials in all, with those that are there already."""
     seeds: int = 3
     """Trainings of each trial, every one with weights, order and (if drawn) split of its own; their mean counts."""
     jobs: int = 1
@@ -58,9 +59,16 @@ class TuneConfig:
     """Seconds after which no trial is begun."""
     only: tuple[str, ...] | None = None
     """Settings to search, with commas between; the others stay as they are."""
+    storage: str | None = None
+    """Where trials are kept that several processes or machines share: URL of a database, or FILE of a journal, which
+    may lie on a network file system; none for a file in the search's own folder."""
+    study: str | None = None
+    """The search's name in that storage; none for DATASET-MODEL."""
+    patience: float = PATIENCE
+    """Seconds after which a trial of another process without a sign of life is lost, and begun anew."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "trials", "seeds", "jobs")
+        at_least(self, 1, "trials", "seeds", "jobs", "patience")
         if self.timeout is not None:
             at_least(self, 0, "timeout")
 
@@ -135,6 +143,7 @@ def tune(
     search: TuneConfig | None = None,
     space: Mapping[str, Any] | Path | str | None = None,
     dataset: PackedDataset | None = None,
+    ray: RayConfig | None = None,
     told: Callable[[Tried], None] = lambda tried: None,
 ) -> Tuned:
     """Look for settings better than those of ``config``, which are tried first.
@@ -142,19 +151,26 @@ def tune(
     ``space`` is what a ``[space]`` table holds (``search_space``), or a TOML file with one. The folder ``out`` keeps
     the trials in a SQLite file, and the best recipe, a table and a report beside it. A search that was interrupted,
     even by kill -9, goes on when it is called again: trials under way are begun anew, finished ones are there.
+
+    With ``search.storage`` others may be at the same search, each with an ``out`` of its own: trials are divided, and
+    each returns when all are over. With ``ray`` trials run on that cluster.
     """
     from mnagt.experiments.tune_report import write_best, write_report
 
     search, out = search or TuneConfig(), Path(out)
     if dataset is None:
-        dataset, path = dataset_of(config), Path(config.dataset).expanduser()
-        if config.dataset not in DATASETS and path.exists():  # must hold from elsewhere too
-            config = replace(config, dataset=str(path.resolve()))
+        dataset, config = dataset_of(config), rooted(config)
     if isinstance(dataset.task, Unasked):
         raise InputError(f"{dataset.name}: no targets to learn from; choose graphs with known answers")
-    ground = Ground(config, search_space(config, space, search.only), search.seeds, out)
+    ground = Ground(config, search_space(config, space, search.only), search.seeds, out, patience=search.patience)
     _optuna()  # better to know now that it is missing
-    pick_device(config.device)
+    if search.storage is not None:
+        name = search.study or f"{dataset.name}-{config.model}"
+        ground = replace(ground, shared=located(search.storage), name=name)
+    elif ray is not None and ray.address is not None:
+        raise InputError("on a cluster, trials are kept where all its machines reach them: say where, with --storage")
+    if ray is None:
+        pick_device(config.device)
     for seed in range(search.seeds):
         make_split(ground.seeded(config, seed).split, dataset)
     with _alone(out):
@@ -166,40 +182,13 @@ def tune(
 
         try:
             with stop_requests() as should_stop:  # between trials and steps, and never while the file is written
-                _run(ground, dataset, search, study, ended, should_stop)
+                _run(ground, dataset, search, ray, study, ended, should_stop)
         finally:
             tuned = replace(_tuned(ground, dataset, study), importances=_importances(study))
             if tuned.trials:
                 write_best(out, tuned)
                 write_report(out, tuned)
     return tuned
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What all trials of a search have in common."""
-
-    config: RunConfig
-    space: Space
-    seeds: int
-    folder: Path
-
-    def seeded(self, config: RunConfig, number: int) -> RunConfig:
-        """The run of a trial with its seed ``number``: other weights, order and split."""
-        train, split = config.train, config.split
-        return replace(
-            config, train=replace(train, seed=train.seed + number), split=replace(split, seed=split.seed + number)
-        )
-
-    def told(self, dataset: PackedDataset) -> dict[str, Any]:
-        """What must be the same for trials to be compared."""
-        space = {n: asdict(entry) if isinstance(entry, Range) else list(entry) for n, entry in self.space.items()}
-        return {"run": resolved(self.config), "graphs": len(dataset), "seeds": self.seeds, "space": space}
-
-    def storage(self) -> "optuna.storages.BaseStorage":
-        """The file of trials. Processes wait for each other to write."""
-        url, waits = f"sqlite:///{self.folder / STUDY}", {"connect_args": {"timeout": 100}}
-        return _optuna().storages.RDBStorage(url, waits)
 
 
 class Watch(Reporter):
@@ -229,43 +218,70 @@ class Watch(Reporter):
 
 
 class Bench:
-    """Where a process runs its trials. ``turn`` lets one process at a time draw settings: SQLite would hand the same
-    waiting trial to two."""
+    """Where a process runs its trials, as long as fewer than ``goal`` are over and it is before ``ends``."""
 
     def __init__(
         self,
         ground: Ground,
         dataset: PackedDataset,
-        should_stop: Callable[[], bool],
-        turn: AbstractContextManager,
+        should_stop: Callable[[], bool] = lambda: False,
+        *,
+        goal: int,
+        ends: float = float("inf"),
+        waits: bool = False,
     ) -> None:
-        self.ground, self.dataset, self.should_stop, self.turn = ground, dataset, should_stop, turn
-        self.storage = ground.storage()
+        self.ground, self.dataset, self.should_stop = ground, dataset, should_stop
+        self.goal, self.ends, self.waits = goal, ends, waits
+        self.storage, self.signs = ground.storage(), Signs(ground.patience)
         self.distributions = {name: _distribution(entry) for name, entry in ground.space.items()}
-
-    def trial(self, index: int) -> Tried:
-        """Draw settings, train them with every seed, and write down what came of it. Chance comes from ``index``."""
-        if self.should_stop():
-            raise Interrupted
-        optuna, ground = _optuna(), self.ground
-        seed = (ground.config.train.seed * 1_000_003 + index) % 2**32
-        study = optuna.load_study(
-            study_name=STUDY,
+        self.study = _optuna().load_study(
+            study_name=ground.name,
             storage=self.storage,
-            sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
-            pruner=optuna.pruners.MedianPruner(UNJUDGED, n_warmup_steps=ground.config.train.epochs // 4),
+            pruner=_optuna().pruners.MedianPruner(UNJUDGED, n_warmup_steps=ground.config.train.epochs // 4),
         )
-        with self.turn:
-            trial = study.ask(self.distributions)
+
+    def drawn(self) -> "optuna.Trial | None":
+        """The next trial with its settings, or none if there is nothing left to begin.
+
+        With ``waits``, it stays until those under way elsewhere are over: one of them may be lost, and is then next.
+        """
+        while time.time() < self.ends:
+            if self.should_stop():
+                raise Interrupted
+            with self.ground.turn(self.storage):
+                begin_anew(self.study, self.signs.lost(self.study))
+                trials = self.study.get_trials(deepcopy=False)
+                states = Counter(trial.state.name for trial in trials)
+                over = states["COMPLETE"] + states["PRUNED"]
+                if over + states["RUNNING"] < self.goal:
+                    new = sum("tries" not in trial.user_attrs for trial in trials)
+                    index = new - states["WAITING"]  # what it would be if no trial had been lost
+                    seed = (self.ground.config.train.seed * 1_000_003 + index) % 2**32
+                    self.study.sampler = _optuna().samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+                    return self.study.ask(self.distributions)
+            if over >= self.goal or not self.waits:
+                break
+            time.sleep(PAUSE)
+        return None
+
+    def trial(self) -> Tried | None:
+        """Draw settings, train them with every seed, and write down what came of it; none if there are no more."""
+        trial = self.drawn()
+        if trial is None:
+            return None
+        optuna, ground = _optuna(), self.ground
         watch = Watch(trial, f"valid_{self.dataset.task.metric}", ground.config.train.choose_over, ground.seeds)
         figure, reason = None, ""
         try:
             config = with_settings(ground.config, trial.params)
-            for number in range(ground.seeds):
-                self.train(ground.seeded(config, number), watch)
+            with beating(trial, ground.patience):
+                for number in range(ground.seeds):
+                    self.train(ground.seeded(config, number), watch)
             figure = mean(watch.figures)
         except optuna.TrialPruned:
             pass
+        except optuna.exceptions.UpdateFinishedTrialError:  # others had waited for a sign long enough
+            return _tried(self.study.trials[trial.number])
         except InputError as error:
             if trial.user_attrs.get("start"):
                 raise
@@ -274,9 +290,11 @@ class Bench:
             if torch.cuda.is_initialized():  # a training holds on to itself, and to its place on the GPU
                 gc.collect()
                 torch.cuda.empty_cache()
-        trial.set_user_attr("told", {"figures": watch.figures, "epochs": watch.epochs, "reason": reason})
         state = optuna.trial.TrialState.PRUNED if figure is None else optuna.trial.TrialState.COMPLETE
-        return _tried(study.tell(trial, figure, state))
+        with ground.turn(self.storage):
+            if not self.study.get_trials(deepcopy=False)[trial.number].state.is_finished():
+                trial.set_user_attr("told", {"figures": watch.figures, "epochs": watch.epochs, "reason": reason})
+            return _tried(self.study.tell(trial, figure, state, skip_if_finished=True))
 
     def train(self, config: RunConfig, reporter: Reporter) -> None:
         """Train on the training part and judge by the validation part, epoch by epoch."""
@@ -299,27 +317,36 @@ def _run(
     ground: Ground,
     dataset: PackedDataset,
     search: TuneConfig,
+    ray: RayConfig | None,
     study: "optuna.Study",
     ended: Callable[[Tried], None],
     should_stop: Callable[[], bool],
 ) -> None:
     """Run the trials that are missing, and tell of each that ends."""
-    trials = study.get_trials(deepcopy=False)
-    states = [trial.state.name for trial in trials]
-    new = [trial for trial in trials if "tries" not in trial.user_attrs]
-    first = len(new) - states.count("WAITING")  # the index that would be next if no trial had been lost
-    indices = range(first, first + search.trials - states.count("COMPLETE") - states.count("PRUNED"))
-    ends = time.monotonic() + float("inf" if search.timeout is None else search.timeout)
-    if search.jobs == 1:
-        bench = Bench(ground, dataset, should_stop, nullcontext())
-        for index in indices:
-            if time.monotonic() < ends:
-                ended(bench.trial(index))
-        return
+    ends = time.time() + float("inf" if search.timeout is None else search.timeout)
+    how = {"goal": search.trials, "ends": ends, "waits": ground.shared is not None or ray is not None}
+    if ray is not None:
+        _run_on_ray(ground, dataset, ray, how, study, ended, should_stop)
+    elif search.jobs == 1:
+        bench = Bench(ground, dataset, should_stop, **how)
+        while (tried := bench.trial()) is not None:
+            ended(tried)
+    else:
+        _run_side_by_side(ground, dataset, search.jobs, how, ended, should_stop)
+
+
+def _run_side_by_side(
+    ground: Ground,
+    dataset: PackedDataset,
+    jobs: int,
+    how: dict[str, Any],
+    ended: Callable[[Tried], None],
+    should_stop: Callable[[], bool],
+) -> None:
     spawn = multiprocessing.get_context("spawn")
     stop = spawn.Event()
-    with ProcessPoolExecutor(search.jobs, spawn, _set_up, (ground, dataset, stop, spawn.Lock())) as pool:
-        running = {pool.submit(_trial_before, ends, index) for index in indices}
+    with ProcessPoolExecutor(jobs, spawn, _set_up, (ground, dataset, stop, how)) as pool:
+        running = {pool.submit(_next_trial) for _ in range(jobs)}
         try:
             while running:
                 done, running = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -328,9 +355,10 @@ def _run(
                 for tried in (trial.result() for trial in done):
                     if tried is not None:
                         ended(tried)
+                        running.add(pool.submit(_next_trial))
         except BrokenProcessPool:
             raise InputError(
-                f"the process of a trial was ended from outside (no memory left?); trials are kept in {ground.folder}: "
+                f"the process of a trial was ended from outside (no memory left?); trials are kept in {ground.where}: "
                 "go on with fewer --jobs"
             ) from None
         finally:
@@ -342,35 +370,56 @@ _bench: Bench | None = None
 """Of this process, if it is one of several."""
 
 
-def _set_up(ground: Ground, dataset: PackedDataset, stop: Any, turn: Any) -> None:
+def _set_up(ground: Ground, dataset: PackedDataset, stop: Any, how: dict[str, Any]) -> None:
     """Begin a process for trials. Ctrl-C is for its parent, which says when to stop; it does not outlive its parent."""
     global _bench
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow, args=(multiprocessing.parent_process(),), daemon=True).start()
+    follow_parent()
     torch.set_num_threads(1)
-    _bench = Bench(ground, dataset, stop.is_set, turn)
+    _bench = Bench(ground, dataset, stop.is_set, **how)
 
 
-def _follow(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
-
-
-def _trial_before(ends: float, index: int) -> Tried | None:
+def _next_trial() -> Tried | None:
     assert _bench is not None
-    return _bench.trial(index) if time.monotonic() < ends else None
+    return _bench.trial()
+
+
+def _run_on_ray(
+    ground: Ground,
+    dataset: PackedDataset,
+    ray: RayConfig,
+    how: dict[str, Any],
+    study: "optuna.Study",
+    ended: Callable[[Tried], None],
+    should_stop: Callable[[], bool],
+) -> None:
+    def look() -> None:
+        if should_stop():
+            raise Interrupted
+
+    states = Counter(trial.state.name for trial in study.get_trials(deepcopy=False))
+    errands = range(how["goal"] - states["COMPLETE"] - states["PRUNED"])
+    there = replace(ground, folder=ground.folder.resolve())
+    work = partial(_trial_elsewhere, there, fingerprint(dataset), how)
+    with on_ray(work, errands, ray, device=lambda _: ground.config.device, while_waiting=look) as outcomes:
+        for tried in (outcome() for _, outcome in outcomes):
+            if tried is not None:
+                ended(tried)
+
+
+def _trial_elsewhere(ground: Ground, facts: dict[str, Any], how: dict[str, Any], errand: int) -> Tried | None:
+    """A trial on a worker, which reads the data set from where its own machine keeps it."""
+    global _bench
+    if _bench is None:
+        dataset = dataset_of(ground.config)
+        same_data(fingerprint(dataset), facts)
+        _bench = Bench(ground, dataset, **how)
+    while (tried := _bench.trial()) is not None and tried.state == "lost":
+        pass
+    return tried
 
 
 # --- the study ---
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise InputError("Optuna is not installed: pip install 'mnagt[tune]'") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
 def _distribution(entry: Range | tuple) -> "optuna.distributions.BaseDistribution":
@@ -393,61 +442,6 @@ def _alone(folder: Path) -> Iterator[None]:
                 f"{folder}: another search is at work there; wait for it or choose another --out"
             ) from None
         yield
-
-
-def open_study(ground: Ground, dataset: PackedDataset) -> "optuna.Study":
-    """The study in the folder, begun if there is none."""
-    optuna, path = _optuna(), ground.folder / STUDY
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        direction = "maximize" if dataset.task.higher_is_better else "minimize"
-        study = optuna.create_study(
-            study_name=STUDY, storage=ground.storage(), direction=direction, load_if_exists=True
-        )
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: damaged or not a study ({reason}); remove it or choose another --out") from None
-    asked = ground.told(dataset)
-    if "search" not in study.user_attrs:
-        if not study.trials:
-            study.enqueue_trial(start_of(ground.config, ground.space), {"start": True})
-        study.set_user_attr("search", asked)
-    was, now = (_compared(told, path) for told in (study.user_attrs["search"], asked))
-    for name in sorted(was.keys() | now.keys()):
-        if was.get(name) != now.get(name):
-            raise InputError(
-                f"{path}: began with {name} {was.get(name, 'left out')}, and now it is {now.get(name, 'left out')}; "
-                "say the same again or choose another --out"
-            )
-    _begin_anew(study)
-    return study
-
-
-def _compared(told: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """What ``Ground.told`` said, by name. A setting that came later counts as what it is by default."""
-    run = resolved(from_dict(RunConfig, told["run"], where=str(path)))
-    del run["device"], run["train"]["checkpoint_seconds"]
-    return dict(_flat(json.loads(json.dumps({**told, **run, "run": None}))))
-
-
-def _flat(told: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in told.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{under}{name}.")
-        else:
-            yield f"{under}{name}", value
-
-
-def _begin_anew(study: "optuna.Study") -> None:
-    """Trials that were under way when a search ended are lost; their settings come next."""
-    state = _optuna().trial.TrialState
-    for trial in study.get_trials(states=(state.RUNNING,)):
-        study.tell(trial.number, state=state.FAIL)
-        tries = trial.user_attrs.get("tries", 1)
-        if tries < TRIES:
-            drawn = trial.system_attrs.get("fixed_params", {}) | trial.params
-            study.enqueue_trial(drawn, trial.user_attrs | {"tries": tries + 1})
 
 
 def _tried(trial: "optuna.trial.FrozenTrial") -> Tried:
