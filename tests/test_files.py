@@ -101,7 +101,7 @@ def test_a_place_one_may_not_write_is_named(tmp_path, monkeypatch):
     def refuse(*args: object, **named: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("mnagt.files.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("mnagt.files.tempfile.mkdtemp", refuse)
     with pytest.raises(InputError, match="Permission denied; choose a place that can be written"):
         write_text(tmp_path / "it.txt", "text")
 

@@ -1,15 +1,21 @@
 """Files are written whole or not at all."""
 
 import errno
+import fcntl
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mnagt.errors import InputError
+from mnagt.reading import read_record
+
+SCRATCH = ".mnagt-scratch"
+"""How the names of scratch folders end."""
 
 
 @contextmanager
@@ -17,23 +23,57 @@ def written_atomically(path: Path) -> Iterator[Path]:
     """A scratch path beside ``path``; it takes the place of ``path`` when the block ends, and is gone if it fails."""
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a folder; choose another name")
+    try:
+        with scratch_beside(path) as scratch:
+            yield scratch
+            with scratch.open("rb") as file:
+                os.fsync(file.fileno())
+            scratch.chmod(0o644)
+            scratch.replace(path)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+@contextmanager
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """Where ``path`` may be prepared: its name in a scratch folder beside it, which is gone afterwards.
+
+    A folder, because writers make scratch files of their own (safetensors does). If the process is killed it stays, and
+    goes when something is next written beside it.
+    """
     make_folder(path.parent, wanted=path)
+    clear_scratch(path.parent)
+    folder, lock = _locked_folder(path)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise _not_written(path, error) from error
-    os.close(handle)
-    scratch = Path(name)
-    try:
-        yield scratch
-        with scratch.open("rb") as file:
-            os.fsync(file.fileno())
-        scratch.chmod(0o644)
-        scratch.replace(path)
-    except OSError as error:
-        raise _not_written(path, error) from error
+        yield folder / path.name
     finally:
-        scratch.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def clear_scratch(folder: Path) -> None:
+    """Remove what killed writers left in ``folder``. A live one holds a lock, which ends with its process."""
+    for left in folder.glob(f".*{SCRATCH}"):
+        with suppress(OSError):  # at work; or it cannot be told, or is not ours to remove
+            lock = os.open(left, os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+            finally:
+                os.close(lock)
+
+
+def _locked_folder(path: Path) -> tuple[Path, int]:
+    """A scratch folder for ``path``, and the lock on it."""
+    while True:
+        folder = Path(tempfile.mkdtemp(SCRATCH, f".{path.name}.", path.parent))
+        with suppress(FileNotFoundError):  # cleared away before it was locked
+            lock = os.open(folder, os.O_DIRECTORY)
+            with suppress(OSError):  # no locks on this file system; nor does anyone clear it then
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, lock
+            os.close(lock)
 
 
 def make_folder(folder: Path, *, wanted: Path | None = None) -> None:
@@ -41,10 +81,11 @@ def make_folder(folder: Path, *, wanted: Path | None = None) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _not_written(wanted or folder, error) from error
+        raise not_written(wanted or folder, error) from error
 
 
-def _not_written(path: Path, error: OSError) -> InputError:
+def not_written(path: Path, error: OSError) -> InputError:
+    """What to tell of ``error``, by which ``path`` was not written."""
     match error:
         case FileExistsError() | NotADirectoryError():
             return InputError(f"cannot write {path}: there is a file where its folder would be; choose another place")
@@ -68,10 +109,8 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """The file's content, or an error that names the file and the line."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return json.loads(read_record(path).decode("utf-8"))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, thousands of digits, nested too deeply
         raise InputError(f"{path}: not JSON ({error}); it is damaged or was written by something else") from None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.files import written_atomically
+from mnagt.files import clear_scratch, written_atomically
 from mnagt.tasks import task_from_dict, task_to_dict
 
 VERSION = 1
@@ -39,6 +39,7 @@ def cached(*parts: str | Path, build: Callable[[], PackedDataset]) -> PackedData
     Without a cache folder that can be written, the data set is built anew each time.
     """
     path = cache_root() / "packed" / f"{_digest(parts)}.safetensors"
+    clear_scratch(path.parent)
     if os.path.exists(path):  # unlike Path.exists, False for a folder that may not be entered
         try:
             return load_packed(path)
@@ -95,10 +96,10 @@ def load_packed(path: Path) -> PackedDataset:
             encodings={n.removeprefix(_ENCODING): t for n, t in tensors.items() if n.startswith(_ENCODING)},
             **{name: tensor for name, tensor in tensors.items() if not name.startswith(_ENCODING)},
         )
-    except InputError:
-        raise
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = " ".join(str(error).split())
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
         raise InputError(f"{path}: not a packed data set, or damaged ({reason})") from error
 
 

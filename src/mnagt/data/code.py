@@ -9,7 +9,6 @@ Projects are divided whole, and vocabularies come from the training part.
 import logging
 import os
 import platform
-import shutil
 import sysconfig
 import tempfile
 import time
@@ -26,7 +25,8 @@ from mnagt.data.ogb import read_ogb
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import PARTS
 from mnagt.errors import InputError
-from mnagt.files import make_folder
+from mnagt.files import scratch_beside
+from mnagt.reading import read_record
 from mnagt.settings import at_least
 
 VERSION = "code-1"
@@ -173,9 +173,7 @@ def read_stdlib(config: CodeConfig | None = None) -> PackedDataset:
 def functions_in(path: Path, max_nodes: int = MAX_NODES) -> list[Function]:
     """Every function of a Python file."""
     try:
-        found = functions(path.read_bytes(), max_nodes)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        found = functions(read_record(path), max_nodes)
     except UnparsableError as error:
         where = Skipped(path, str(error), error.line)
         raise InputError(f"{where}; it is not Python {platform.python_version()}") from None
@@ -279,9 +277,9 @@ class _Corpus:
     def read(self, file: _File, max_nodes: int) -> None:
         """Add the functions of a file."""
         try:
-            found = functions(file.path.read_bytes(), max_nodes)
-        except OSError as error:
-            self.skipped.append(_unreadable(error))
+            found = functions(read_record(file.path), max_nodes)
+        except InputError as error:
+            self.skipped.append(Skipped(file.path, str(error).removeprefix(f"{file.path}: ")))
         except UnparsableError as error:
             self.skipped.append(Skipped(file.path, str(error), error.line))
         else:
@@ -312,15 +310,11 @@ class _Corpus:
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
     """A scratch folder beside ``out``; it becomes ``out`` when the block ends, and is gone if it fails."""
-    make_folder(out.parent, wanted=out)
     try:
-        scratch = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        try:
+        with scratch_beside(out) as scratch:
+            scratch.mkdir()
             yield scratch
-            scratch.chmod(0o755)
             scratch.rename(out)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"cannot write {out}: {reason}; nothing was changed, choose another place") from error

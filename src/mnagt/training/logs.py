@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mnagt.errors import InputError
-from mnagt.files import write_text
+from mnagt.files import not_written, write_text
 from mnagt.training.progress import Reporter
 
 METRICS = "metrics.jsonl"
@@ -39,7 +39,7 @@ class RunLogs(Reporter):
         if self.folder is not None:
             path = self.folder / METRICS
             write_text(path, "".join(json.dumps(record) + "\n" for record in history))
-            self._file = path.open("a", encoding="utf-8")
+            self._file = path.open("ab", buffering=0)
         self.shown.begin(epochs, steps, history)
 
     def step(self, step: int, graphs: int) -> None:
@@ -47,8 +47,16 @@ class RunLogs(Reporter):
 
     def epoch(self, record: Mapping[str, float], best: float | None) -> None:
         if self._file is not None:
-            print(json.dumps(dict(record)), file=self._file, flush=True)
+            self._write(json.dumps(dict(record)).encode() + b"\n")
         if self._board is not None:
             for name, value in record.items():
                 self._board.add_scalar(name, value, int(record["epoch"]))
         self.shown.epoch(record, best)
+
+    def _write(self, line: bytes) -> None:
+        assert self.folder is not None
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise not_written(self.folder / METRICS, error) from error

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mnagt.errors import InputError
+from mnagt.files import SCRATCH
 
 CONFIG, WEIGHTS, CALIBRATION, CARD = "config.json", "model.safetensors", "calibration.json", "README.md"
 KNOWN = (CONFIG, WEIGHTS, CALIBRATION, CARD, "LICENSE")
@@ -27,6 +28,8 @@ def check_files(folder: Path) -> None:
     """Refuse pickles, and what else is not of a model; a run's own folder may hold more."""
     is_run = any((folder / name).exists() for name in RECORDS)
     for path in sorted(folder.iterdir()):
+        if path.name.endswith(SCRATCH):  # being written, or left by a writer that was killed
+            continue
         if path.name in KNOWN:
             if not path.is_file():
                 raise InputError(f"{path}: not a file; restore it or train again")
