@@ -4,24 +4,33 @@
 trained, on the CPU. Each is calibrated by its validation part, and so are the sets of their ensemble; figures are over
 the test parts of all splits together, for each class and for all graphs. Coverage has to reach its level but for
 chance: two standard errors, that of calibration counted.
+
+With ``--trained FOLDER``, a run of a model that answers yes-or-no questions is measured instead, such as one on
+ogbg-molhiv: calibrated by its validation part, on its test part. A scaffold split makes these unlike, and then nothing
+is promised; so also on halves of both together, drawn at random, which are alike.
 """
 
 import argparse
 from dataclasses import replace
 from math import sqrt
+from pathlib import Path
+from statistics import mean
 
 import common
 import torch
 
 from mnagt.data import load_dataset
-from mnagt.tasks import SingleLabel
+from mnagt.settings import from_dict
+from mnagt.tasks import MultiLabel, SingleLabel
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
-from mnagt.training.model_folder import Trained
-from mnagt.training.run import train
-from mnagt.uncertainty.calibration import calibrated, is_possible, reliability
+from mnagt.training.model_folder import Trained, load_model
+from mnagt.training.run import kept, kept_split, train
+from mnagt.uncertainty.calibration import calibrated, is_possible, reliability, told
 from mnagt.uncertainty.ensemble import Ensemble
 
 LEVELS = (0.8, 0.9, 0.95)
+ANSWERS = ("yes", "no")
+HALVES = 20
 
 
 def main() -> None:
@@ -30,7 +39,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--splits", type=int, default=4)
     parser.add_argument("--members", type=int, default=3)
+    parser.add_argument("--trained", type=Path, help="folder of a run with yes-or-no questions")
     options = parser.parse_args()
+    if options.trained:
+        return _of_questions(options.trained, options.out)
     dataset = load_dataset(common.data_file("NCI1.zip"))
     task = dataset.task
     assert isinstance(task, SingleLabel)
@@ -69,14 +81,60 @@ def main() -> None:
             print(f"  {when:6} Brier {figure[when]['brier']:.4f}  calibration error {figure[when]['ece']:.4f}")
         for level in LEVELS:
             row = figure[f"level {level}"]
-            told = f"coverage {row['coverage']:.4f}, by class {row['by_class']}, sets of {row['size']:.3f}"
-            print(f"  level {level:4}: {told}")
+            covered = f"coverage {row['coverage']:.4f}, by class {row['by_class']}, sets of {row['size']:.3f}"
+            print(f"  level {level:4}: {covered}")
             for covered, share in zip(row["by_class"], row["class_shares"], strict=True):
                 error = sqrt(2 * level * (1 - level) / (share * held_out))
                 if covered < level - 2 * error:
                     missed.append(f"{name}: coverage {covered} of a class at level {level}")
     common.write(options.out, {"data": "NCI1", "model": options.model, "epochs": options.epochs, "figures": figures})
     common.exit_if_missed(missed)
+
+
+def _of_questions(folder: Path, out: Path | None) -> None:
+    trained = load_model(folder)
+    task = trained.task
+    assert isinstance(task, MultiLabel)
+    dataset = load_dataset(from_dict(RunConfig, kept(folder, "config"), where=str(folder)).dataset)
+    split = kept_split(folder, dataset)
+    held_out = torch.cat([split.valid, split.test])
+    output, target = trained.outputs(dataset, held_out), dataset.targets[held_out]
+    chance = torch.Generator().manual_seed(0)
+    halves = [torch.randperm(len(held_out), generator=chance).tensor_split(2) for _ in range(HALVES)]
+    ways = {
+        "its own split": [torch.arange(len(held_out)).split([len(split.valid), len(split.test)])],
+        f"{HALVES} random halves": halves,
+    }
+    figures, missed = {}, []
+    for way, pairs in ways.items():
+        figures[way] = {}
+        for level in LEVELS:
+            rows = [_covered(task, output, target, known, asked, level) for known, asked in pairs]
+            figures[way][f"level {level}"] = row = {key: mean(each[key] for each in rows) for key in rows[0]}
+            print(f"{way}, level {level}: " + ", ".join(f"{key} {value:.4f}" for key, value in row.items()))
+            for truth in ("yes", "no"):
+                count = int((target == (truth == "yes")).sum()) / 2
+                error = sqrt(2 * level * (1 - level) / count)  # of one half; those drawn are not independent
+                if way != "its own split" and row[truth] < level - 2 * error:
+                    missed.append(f"coverage {row[truth]:.3f} of {truth} at level {level}")
+    about = {"data": dataset.name, "model": trained.name, "result": trained.origin.get("result")}
+    common.write(out, about | {"valid": len(split.valid), "test": len(split.test), "figures": figures})
+    common.exit_if_missed(missed)
+
+
+def _covered(
+    task: MultiLabel, output: torch.Tensor, target: torch.Tensor, known: torch.Tensor, asked: torch.Tensor, level: float
+) -> dict[str, float]:
+    """How often the truth was in the set, by what it was, and how many sets were of both answers."""
+    calibration = calibrated(task, output[known], target[known])
+    columns = list(told(task, calibration, output[asked], level).values())
+    has_yes, has_no = (torch.tensor([[word in said.split("|") for said in c] for c in columns]).T for word in ANSWERS)
+    truth = target[asked]
+    return {
+        "yes": has_yes[truth == 1].double().mean().item(),
+        "no": has_no[truth == 0].double().mean().item(),
+        "sets of both": (has_yes & has_no).double().mean().item(),
+    }
 
 
 def _figures(task: SingleLabel, whole: dict[str, torch.Tensor]) -> dict:

@@ -282,12 +282,16 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=30, help="of load [30]")
     parser.add_argument("--malformed", type=int, default=10_000, help="bad requests [10000]")
+    parser.add_argument("--alone", action="store_true", help="only a single molecule in process")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         untrained(folder)
         alone = single(folder, Path(scratch) / "model.onnx")
         print("one molecule, one thread: " + ", ".join(f"{name[:-3]} {ms:.2f} ms" for name, ms in alone.items()))
+        if options.alone:
+            common.write(options.out, {"alone": alone})
+            return common.exit_if_missed([f"predict {alone['predict_ms']:.1f} ms"] * (alone["predict_ms"] > SINGLE_MS))
         with service(folder, "--onnx", str(Path(scratch) / "model.onnx")) as (address, _):
             with_onnx = asyncio.run(load(address, options.seconds, PER_SECOND))
             print(f"{PER_SECOND} requests a second, by ONNX Runtime: {_told(with_onnx)}")

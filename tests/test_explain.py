@@ -6,11 +6,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
 from experiments.markup import Elements
 
+from mnagt import from_graphs, from_networkx
 from mnagt.cli import main
 from mnagt.data import load_dataset
 from mnagt.data.code import functions_in
@@ -26,7 +28,7 @@ from mnagt.explain import (
     explain_to,
     kernel_spread,
 )
-from mnagt.explain.attribution import deletion_curve, integrated_gradients
+from mnagt.explain.attribution import deletion_curve, integrated_gradients, occlusion
 from mnagt.explain.explanation import questions
 from mnagt.explain.pictures import png
 from mnagt.graphs.features import Features
@@ -152,6 +154,17 @@ def test_silencing_the_weightiest_nodes_hurts_more_than_chance(trained, explaine
     indices = torch.tensor([each.index for each in explained])
     wrong = deletion_curve(trained.model, MUTAG, indices, backwards, lambda row: explained[row].question.left)
     assert wrong.ratio > 1.05
+
+
+def test_occlusion_is_what_a_graph_without_the_node_lacks(monkeypatch):
+    monkeypatch.setattr(attribution, "NODES_AT_ONCE", 40)
+    bare = from_graphs([nx.cycle_graph(5), nx.star_graph(6)], ["a", "b"])
+    model = untrained("gin", SingleLabel(("a", "b")), bare.features, dim=5).model
+    found = occlusion(model, bare, torch.tensor([1]), lambda row: lambda out: out[:, 1])[0]
+    whole, *without = (nx.star_graph(6), nx.empty_graph(6), *[nx.star_graph(5)] * 6)  # the centre is node 0
+    with torch.inference_mode():
+        said = model(from_networkx([whole, *without]))[:, 1]
+    torch.testing.assert_close(found, said[0] - said[1:], rtol=1e-4, atol=1e-5)
 
 
 def test_cutting_out_no_node_leaves_the_answer(trained, explained):

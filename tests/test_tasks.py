@@ -292,3 +292,10 @@ def test_suggestions_are_the_likeliest_of_all_sequences():
 def test_words_without_any_are_refused():
     with pytest.raises(InputError, match="needs words to choose from"):
         SubTokens(())
+
+
+def test_what_is_kept_of_outputs_has_the_same_scores():
+    output = torch.randn(len(KEYS), sub_tokens().outputs, generator=generator(0))
+    kept = sub_tokens().kept(output)
+    assert kept.shape == (len(KEYS), 2)
+    assert sub_tokens().scores(kept, KEYS) == sub_tokens().scores(output, KEYS)

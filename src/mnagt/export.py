@@ -118,7 +118,7 @@ class ExportedModel(nn.Module):
 
 
 class OnnxModel(nn.Module):
-    """An exported model in place of the model itself: on a CPU, ONNX Runtime answers single graphs much faster."""
+    """An exported model in place of the model itself: on a CPU, ONNX Runtime answers single graphs faster."""
 
     def __init__(self, path: Path | str, trained: Trained, *, threads: int = 1) -> None:
         super().__init__()

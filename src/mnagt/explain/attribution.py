@@ -1,4 +1,4 @@
-"""Which nodes an answer is due to: integrated gradients, and the deletion curve that checks them."""
+"""Which nodes an answer is due to: integrated gradients, occlusion, and the deletion curve that checks them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -118,6 +118,28 @@ def _answer(
     x, *counted = brought
     start = model.readout.prepare(x, graph)
     return model.head(model.finish(*start, graph.nodes_of @ counted[0] if counted else None))
+
+
+def occlusion(
+    model: GraphModel, dataset: PackedDataset, indices: Int[Tensor, "some"], say: Callable[[int], Say]
+) -> list[Float[Tensor, "nodes"]]:
+    r"""What the answer loses if a node is cut out with its edges, :math:`a_v = f(G) - f(G \setminus v)`.
+
+    They add up to nothing in particular: nodes may stand in for each other, or need each other.
+    """
+    model.eval()
+    return [_lost(model, dataset, index, say(row)) for row, index in enumerate(indices.tolist())]
+
+
+@torch.inference_mode()
+def _lost(model: GraphModel, dataset: PackedDataset, index: int, say: Say) -> Float[Tensor, "nodes"]:
+    size, left = int(dataset.sizes[index]), []
+    for cut in torch.arange(size, device=dataset.device).split(max(1, NODES_AT_ONCE // max(1, size))):
+        copies = dataset.batch(torch.full((len(cut),), index))
+        is_kept = torch.arange(size, device=dataset.device) != cut[:, None]
+        left.append(say(model(_without(copies, is_kept.flatten()))))
+    answer = say(model(dataset.batch(torch.tensor([index]))))
+    return (answer - torch.cat(left) if left else answer.new_zeros(0)).cpu()
 
 
 @dataclass(frozen=True)

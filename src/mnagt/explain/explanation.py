@@ -11,7 +11,7 @@ from torch import Tensor
 from mnagt.data import meanings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.smiles import smiles_of
-from mnagt.errors import InputError
+from mnagt.errors import InputError, shown
 from mnagt.explain.attribution import Attribution, DeletionCurve, Say, deletion_curve, integrated_gradients
 from mnagt.graphs.batch import GraphBatch
 from mnagt.registry import lookup
@@ -165,7 +165,9 @@ def _names(
     task: SubTokens, output: Float[Tensor, "graphs outputs"], target: str | None, names: Sequence[str]
 ) -> list[Question]:
     if target is not None:
-        raise InputError(f"of a name only what the model says can be explained, not {target!r}; leave out the target")
+        raise InputError(
+            f"only what the model says of a name can be explained, not {shown(target)}; leave out the target"
+        )
     end = len(task.words) + 1
     choices = output.unflatten(1, (task.positions, -1)).argmax(dim=2)
 
@@ -192,7 +194,7 @@ def _chosen(
     for known in names:
         if target in known:
             return [list(known).index(target)] * len(otherwise)
-    raise InputError(f"the model knows no {kind} {target!r}; there are: {', '.join(names[-1])}")
+    raise InputError(f"the model knows no {kind} {shown(target)}; there are: {', '.join(names[-1])}")
 
 
 _QUESTIONS: dict[str, Callable[..., list[Question]]] = {

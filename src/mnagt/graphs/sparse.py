@@ -58,7 +58,8 @@ class Incidence:
 
         ``before`` is b and ``after`` a, each 1 where not given; they get no gradient.
         """
-        return _Product.apply(x, self, with_self, before, after)  # type: ignore[return-value]
+        work = _Product.apply if has_gradient(x) else _product
+        return work(x, self, with_self, before, after)  # type: ignore[return-value]
 
 
 def pointer(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows_and_end"]:
@@ -82,22 +83,32 @@ def ragged_arange(start: Int[Tensor, "rows"], counts: Int[Tensor, "rows"], total
     )
 
 
+def has_gradient(x: Tensor) -> bool:
+    """Whether what is done with ``x`` is kept for a backward pass. Where not, a Function is only a detour: 10 µs."""
+    return x.requires_grad and torch.is_grad_enabled()
+
+
+def _product(x: Tensor, matrix: Incidence, with_self: bool, before: Tensor | None, after: Tensor | None) -> Tensor:
+    if fused.is_usable(x.device):
+        from mnagt.fused.csr import sum_rows
+
+        return sum_rows(x, matrix.index, matrix.ptr, with_self=with_self, before=before, after=after)
+    x = x if before is None else before[:, None].to(x.dtype) * x
+    if len(matrix.index) and x.shape[1]:
+        y = F.embedding_bag(matrix.index, x.contiguous(), matrix.ptr, mode="sum", include_last_offset=True)
+    else:
+        y = x.new_zeros(len(matrix.ptr) - 1, x.shape[1])
+    y = y + x if with_self else y
+    return y if after is None else after[:, None].to(x.dtype) * y
+
+
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, matrix: Incidence, with_self: bool, before: Tensor | None, after: Tensor | None
     ) -> Tensor:
         ctx.matrix, ctx.with_self, ctx.before, ctx.after = matrix, with_self, before, after
-        if fused.is_usable(x.device):
-            from mnagt.fused.csr import sum_rows
-
-            return sum_rows(x, matrix.index, matrix.ptr, with_self=with_self, before=before, after=after)
-        x = x if before is None else before[:, None].to(x.dtype) * x
-        y = x.new_zeros(len(matrix.ptr) - 1, x.shape[1])
-        if len(matrix.index) and x.shape[1]:
-            y = F.embedding_bag(matrix.index, x.contiguous(), matrix.ptr, mode="sum", include_last_offset=True)
-        y = y + x if with_self else y
-        return y if after is None else after[:, None].to(x.dtype) * y
+        return _product(x, matrix, with_self, before, after)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -118,4 +129,4 @@ class _Take(torch.autograd.Function):
 
 def take(rows: Incidence, x: Float[Tensor, "columns dim"]) -> Float[Tensor, "rows dim"]:
     """``rows @ x`` where every row holds a single one: a copy, with no sums."""
-    return _Take.apply(x, rows)  # type: ignore[return-value]
+    return _Take.apply(x, rows) if has_gradient(x) else x.index_select(0, rows.index)  # type: ignore[return-value]
