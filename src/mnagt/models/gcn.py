@@ -25,7 +25,7 @@ class GcnConfig:
     reads_edges: bool = True
     """Read edge columns where there are any."""
     readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
     dropout: float = 0.0
     """Share of a layer's output dropped in training."""
     head_dropout: float = 0.0

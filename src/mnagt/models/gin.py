@@ -24,7 +24,7 @@ class GinConfig:
     conv: str = "auto"
     """gin, gine (reads edges); auto is gine where edges carry columns."""
     readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
     dropout: float = 0.0
     """Share of a layer's output dropped in training."""
 

@@ -45,7 +45,7 @@ class GroverConfig:
     ffn: int = 2
     """Width of the feed-forward network, in widths of a node."""
     readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
     dropout: float = 0.1
     """Share of a branch's output dropped in training."""
 

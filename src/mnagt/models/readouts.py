@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.sparse import take
 from mnagt.graphs.virtual import with_virtual_nodes
+from mnagt.linear import Linear
 
 
 class Readout(nn.Module):
@@ -38,6 +39,18 @@ class Max(Readout):
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
         place = graph.graph_of_node[:, None].expand_as(x)
         return x.new_zeros(graph.num_graphs, x.shape[1]).scatter_reduce(0, place, x, "amax", include_self=False)
+
+
+class Joined(Readout):
+    """A linear map of sum, mean and largest entries side by side: how much, of what kind, and whether at all."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.parts = nn.ModuleList([Sum(dim), Mean(dim), Max(dim)])
+        self.merge = Linear(3 * dim, dim)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return self.merge(torch.cat([part(x, graph) for part in self.parts], dim=1))
 
 
 def softmax_within(score: Float[Tensor, "nodes 1"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
@@ -93,6 +106,7 @@ READOUTS: dict[str, type[Readout]] = {
     "sum": Sum,
     "mean": Mean,
     "max": Max,
+    "joined": Joined,
     "attention": Attention,
     "virtual": VirtualNode,
     "cls": ClsNode,

@@ -71,7 +71,7 @@ class VirtualConfig:
     reads_edges: bool = True
     """Read edge columns where there are any."""
     readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
     dropout: float = 0.0
     """Share of a layer's output, and of the virtual node, dropped in training."""
     head_dropout: float = 0.0
