@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint docs benchmarks benchmarks-gpu clean
+.PHONY: quickstart test lint audit lock docs benchmarks benchmarks-gpu clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	$(BIN)/mnagt quickstart
@@ -15,6 +15,12 @@ lint: .venv/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+audit: .venv/dev  ## known vulnerabilities (needs the network) and secrets
+	$(BIN)/python tools/audit.py
+
+lock: .venv/dev  ## requirements.lock: all packages with their hashes
+	$(BIN)/python tools/lock.py
 
 docs: .venv/dev  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,5 +1,23 @@
 """What goes wrong through the user's input, told in one line."""
 
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """Bad input: the message names the file, line or field at fault, and the remedy."""
+
+
+def listed(names: Iterable[str], most: int = 300) -> str:
+    """Names as messages list them: on one line, cut short."""
+    text = ", ".join(names) or "nothing"
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value as messages show it: cut short, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list in a list in a list, ...
+        text = f"a huge {type(value).__name__}"
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -4,15 +4,15 @@ import difflib
 from collections.abc import Mapping
 from typing import TypeVar
 
-from mnagt.errors import InputError
+from mnagt.errors import InputError, shown
 
 Entry = TypeVar("Entry")
 
 
 def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry") -> Entry:
     """The entry called ``name``, or an error that lists what there is."""
-    if name not in table:
-        close = difflib.get_close_matches(name, table, n=1)
+    if not isinstance(name, str) or name not in table:
+        close = difflib.get_close_matches(name[:100], table, n=1) if isinstance(name, str) else []
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"no {kind} {name!r}; {hint}there are: {', '.join(sorted(table))}")
+        raise InputError(f"no {kind} {shown(name)}; {hint}there are: {', '.join(sorted(table))}")
     return table[name]

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mnagt.errors import InputError
+from mnagt.errors import InputError, shown
+from mnagt.reading import read_record
 
 Config = TypeVar("Config")
 
@@ -48,18 +49,18 @@ def one_of(config: Any, **choices: Container[str]) -> None:
     for name, allowed in choices.items():
         value = getattr(config, name)
         if value not in allowed:
-            raise InputError(f"{name} must be one of {', '.join(sorted(allowed))}, got {value!r}")  # type: ignore[type-var]
+            raise InputError(f"{name} must be one of {', '.join(sorted(allowed))}, got {shown(value)}")  # type: ignore[type-var]
 
 
 def from_dict(cls: type[Config], values: Mapping[str, Any], *, where: str) -> Config:
     """``cls`` with the given fields; unknown or ill-typed ones are refused by name. ``where`` is for the message."""
     if not isinstance(values, Mapping):
-        raise InputError(f"{where}: expected {_spoken(cls)}, got {values!r}")
+        raise InputError(f"{where}: expected {_spoken(cls)}, got {shown(values)}")
     hints = typing.get_type_hints(cls)
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            raise InputError(f"{where}: no setting {name!r}; there are: {', '.join(sorted(known))}")
+            raise InputError(f"{where}: no setting {shown(name)}; there are: {', '.join(sorted(known))}")
     read = {name: _checked(hints[name], value, f"{where}: {name}") for name, value in values.items()}
     try:
         return cls(**read)
@@ -113,7 +114,10 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
         if origin in (dict, Mapping) and isinstance(value, Mapping):
             return dict(value)
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise InputError(f"{where}: {shown(value)} is too large") from None
         if kind is Path and isinstance(value, str | Path):
             return Path(value)
         if (
@@ -123,21 +127,19 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
             and (kind is bool) == isinstance(value, bool)
         ):
             if kind is int and abs(value) >= LARGEST:
-                raise InputError(f"{where}: {value} is too large; whole numbers stay below {LARGEST}")
+                raise InputError(f"{where}: {shown(value)} is too large; whole numbers stay below {LARGEST}")
             return value
     wanted = " or ".join(_spoken(kind) for kind in _options(hint) if kind is not type(None))
-    raise InputError(f"{where}: expected {wanted}, got {value!r}")
+    raise InputError(f"{where}: expected {wanted}, got {shown(value)}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file, or an error naming the file and the line."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_record(path).decode("utf-8"))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, thousands of digits, nested too deeply
         raise InputError(f"{path}: not TOML: {error}") from None
 
 

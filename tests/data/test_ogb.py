@@ -217,7 +217,7 @@ def test_a_file_cut_short_is_named(tmp_path):
 
 def test_a_gzip_bomb_is_refused(tmp_path, monkeypatch):
     path = folder(tmp_path / "small", MOLECULES | {"raw/edge": "0,1\n" * 100_000})
-    monkeypatch.setattr(archives, "LARGEST_FILE", 100_000)
+    monkeypatch.setattr(archives, "RATIO_MATTERS", 100_000)
     monkeypatch.setattr(archives, "BLOCK", 1 << 10)
     with pytest.raises(InputError, match="more than a data set does"):
         read_ogb(path)

@@ -112,5 +112,5 @@ def test_an_index_file_that_cannot_be_read_is_named(tmp_path, content):
     suffix = ".csv.gz" if content.startswith(b"\x1f") else ".csv"
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}{suffix}").write_bytes(content)
-    with pytest.raises(InputError, match=r"train\.csv.*: cannot be read"):
+    with pytest.raises(InputError, match=r"train\.csv.*: (cannot be read|not a readable gzip file)"):
         split_from_files(tmp_path, 5)

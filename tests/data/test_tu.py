@@ -72,7 +72,7 @@ def test_edge_columns_follow_their_edge_when_the_file_is_shuffled(small, tmp_pat
     assert_same(read_tu(folder(tmp_path / "shuffled", shuffled)), small)
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("within", ["", "SMALL/", "some/where/"])
 def test_a_zip_reads_like_its_folder(small, tmp_path, compression, within):
     archive = zipped(tmp_path / "SMALL", tmp_path / "other.zip", within, compression)
@@ -280,15 +280,6 @@ def test_an_encrypted_zip_is_refused(tmp_path):
             content[at + flags] |= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match="encrypted"):
-        read_tu(path)
-
-
-@pytest.mark.parametrize("bounds", [{"LARGEST_FILE": 100}, {"RATIO_MATTERS": 100, "LARGEST_RATIO": 20}])
-def test_a_zip_that_would_expand_absurdly_is_refused(tmp_path, monkeypatch, bounds):
-    path = zipped(folder(tmp_path / "SMALL", {"graph_indicator": "1\n" * 1000}), tmp_path / "SMALL.zip")
-    for name, bound in bounds.items():
-        monkeypatch.setattr(module, name, bound)
-    with pytest.raises(InputError, match=r"expand to 2,000, .* unpack it yourself if you trust it"):
         read_tu(path)
 
 

@@ -13,6 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mnagt import fused
+from mnagt.attention import tiles
+from mnagt.attention.tiles import Wide
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.registry import lookup
@@ -39,7 +41,9 @@ def attend(
     if query.shape[0] != graph.num_nodes:
         raise InputError(f"queries for {query.shape[0]} nodes in a batch of {graph.num_nodes}")
     if bias is not None:
-        bias = bias.to(query.dtype).expand(-1, query.shape[1:-1].numel())
+        heads = query.shape[1:-1].numel()
+        graph.check_room_for_pairs(heads * query.element_size())
+        bias = bias.to(query.dtype).expand(-1, heads)
     return lookup(BACKENDS, backend, "attention backend")(query, key, value, graph, bias, dropout)
 
 
@@ -107,7 +111,8 @@ def attention_of_graph(
 def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
     """Graphs of like size side by side, a fused call for each size.
 
-    In a batch whose graphs are in order of size nothing is copied: a bucket is a slice.
+    In a batch whose graphs are in order of size nothing is copied: a bucket is a slice. Memory grows with the nodes,
+    not with their pairs, but for a bias, which has a row for each.
     """
     buckets, heads = graph.buckets, q.shape[1:-1]
     if not buckets.groups:
@@ -122,11 +127,22 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
             may_attend = bucket.is_node[:, None, None, :]
             mask = may_attend if mask is None else mask.masked_fill(~may_attend, -torch.inf)
         shape = (bucket.graphs, bucket.width, *q.shape[1:])
-        z = F.scaled_dot_product_attention(
-            *(t.reshape(shape).transpose(1, 2) for t in part), attn_mask=mask, dropout_p=dropout
-        )
+        wide = [t.reshape(shape).transpose(1, 2) for t in part]
+        z = _of_bucket(wide[0], wide[1], wide[2], mask, dropout)
         out.append(z.transpose(1, 2).flatten(0, 1))
     return buckets.nodes.collect(torch.cat(out)).unflatten(1, heads)
+
+
+def _of_bucket(q: Wide, k: Wide, v: Wide, mask: Tensor | None, dropout: float) -> Wide:
+    """Attention of graphs side by side.
+
+    On a CPU, PyTorch's kernel knows neither dropout nor gradients of a mask, and without it all scores are kept,
+    several times over. Where they are many we go by tiles.
+    """
+    is_fused = q.device.type != "cpu" or not (dropout or (mask is not None and mask.requires_grad))
+    if is_fused or q.shape[:3].numel() * k.shape[2] <= tiles.AT_ONCE:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return tiles.tiled_attention(q, k, v, mask, dropout)
 
 
 def _spread_bias(bias: PairBias, graph: GraphBatch) -> list[Float[Tensor, "graphs heads width width"]]:

@@ -9,9 +9,12 @@ from torch import Tensor, nn
 
 from mnagt.attention.attend import Heads, attend, attention_of_graph
 from mnagt.attention.kernels import Hops, Kernel
+from mnagt.attention.linear import linear_attend, linear_attention_of_graph
+from mnagt.errors import InputError
 from mnagt.linear import batched_linears, linear
 
 Projections = Literal["separate", "shared"]
+Shares = Literal["softmax", "linear"]
 
 
 class KernelLinear(nn.Module):
@@ -53,7 +56,8 @@ class MultiKernelAttention(nn.Module):
               \mathrm{head}_j = \mathrm{Attention}(H_Q^k W_Q^{kj}, H_K^k W_K^{kj}, H_V^k W_V^{kj})
 
     The kernel axis is folded into the head axis: one attention call for all. ``head_dim`` is free, since the paper's
-    heads do not divide its widths.
+    heads do not divide its widths. With ``shares`` "linear" nodes share their attention as ``attention/linear.py``
+    says, and not by eq. 2: there is then neither bias nor dropout.
     """
 
     def __init__(
@@ -67,8 +71,15 @@ class MultiKernelAttention(nn.Module):
         bias: nn.Module | None = None,
         dropout: float = 0.0,
         backend: str = "auto",
+        shares: Shares = "softmax",
     ) -> None:
         super().__init__()
+        if shares == "linear" and (bias is not None or dropout):
+            raise InputError(
+                "linear attention has no score of a pair to add a bias to or to drop; leave out bias and dropout of "
+                "attention, or take softmax attention"
+            )
+        self.shares: Shares = shares
         self.kernels = nn.ModuleList(kernels)
         self.heads, self.head_dim, self.dropout, self.backend = heads, head_dim, dropout, backend
         inner = heads * head_dim
@@ -80,25 +91,25 @@ class MultiKernelAttention(nn.Module):
 
     def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
         query, key, values = self._compared(hops)
-        z = attend(
-            query,
-            key,
-            self.to_value(values).unflatten(2, (self.heads, self.head_dim)),
-            hops.graph,
-            bias=None if self.bias is None else self.bias(hops.graph),
-            dropout=self.dropout if self.training else 0.0,
-            backend=self.backend,
-        )
+        value = self.to_value(values).unflatten(2, (self.heads, self.head_dim))
+        if self.shares == "linear":
+            z = linear_attend(query, key, value, hops.graph)
+        else:
+            bias = None if self.bias is None else self.bias(hops.graph)
+            dropout = self.dropout if self.training else 0.0
+            z = attend(query, key, value, hops.graph, bias=bias, dropout=dropout, backend=self.backend)
         return self.to_out.each(z.flatten(2))
 
     def weights(self, hops: Hops) -> list[Float[Tensor, "kernels heads nodes nodes"]]:
         """How each node of a graph shares its attention among the nodes (last axis), graph by graph."""
         query, key, _ = self._compared(hops)
-        graph, bias = hops.graph, None if self.bias is None else self.bias(hops.graph)
-        return [
-            attention_of_graph(query.flatten(1, 2), key.flatten(1, 2), graph, g, bias).unflatten(0, (-1, self.heads))
-            for g in range(graph.num_graphs)
-        ]
+        query, key, graph = query.flatten(1, 2), key.flatten(1, 2), hops.graph
+        if self.shares == "linear":
+            found = [linear_attention_of_graph(query, key, graph, g) for g in range(graph.num_graphs)]
+        else:
+            bias = None if self.bias is None else self.bias(graph)
+            found = [attention_of_graph(query, key, graph, g, bias) for g in range(graph.num_graphs)]
+        return [each.unflatten(0, (-1, self.heads)) for each in found]
 
     def _compared(self, hops: Hops) -> tuple[Heads, Heads, tuple[Float[Tensor, "nodes dim"], ...]]:
         """Queries and keys of all heads, and the values before their map."""

@@ -20,7 +20,16 @@ from mnagt.cli.answers import (
     run_serve,
     serve_options,
 )
-from mnagt.cli.lists import data_options, no_options, run_data, run_datasets, run_info, run_models
+from mnagt.cli.lists import (
+    data_options,
+    no_options,
+    pack_options,
+    run_data,
+    run_datasets,
+    run_info,
+    run_models,
+    run_pack,
+)
 from mnagt.cli.studies import (
     quickstart_options,
     reproduce_options,
@@ -127,6 +136,13 @@ COMMANDS = {
         "project, each method name masked, copies left out.",
         data_options,
         run_data,
+    ),
+    "pack": Command(
+        "make a data set larger than memory",
+        "Reads a JSONL file of graphs some at a time and writes them as a folder that is mapped, not loaded, when a "
+        "model is trained on it.",
+        pack_options,
+        run_pack,
     ),
     "datasets": Command(
         "list the data sets", "Lists the data sets that have names, and where they are.", no_options, run_datasets

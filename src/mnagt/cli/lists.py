@@ -32,6 +32,28 @@ def run_data(args: argparse.Namespace) -> None:
     print(f"written to {args.out}; try: mnagt train {args.out}")
 
 
+def pack_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parser.add_argument("graphs", type=Path, metavar="GRAPHS", help="a JSONL file (.jsonl, .ndjson, each also .gz)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the data set")
+    parser.add_argument("--target", action="append", metavar="NAME", help="column to learn; may be repeated [y]")
+    parser.add_argument("--task", default="auto", metavar="KIND", help="what is asked: see `mnagt train --help` [auto]")
+    parser.add_argument("--split-column", metavar="NAME", help="column whose values a split by groups keeps together")
+    parser.add_argument(
+        "--block", type=int, metavar="N", help="graphs that stay together when shuffled; 0 for none [by size]"
+    )
+
+
+def run_pack(args: argparse.Namespace) -> None:
+    from mnagt.data.pack import pack_jsonl
+
+    dataset = pack_jsonl(
+        args.graphs, args.out, targets=args.target, task=args.task, group=args.split_column, block=args.block
+    )
+    shuffled = f"shuffled by blocks of {dataset.block:,}" if dataset.block else "shuffled fully"
+    print(f"{len(dataset):,} graphs, {dataset.nbytes / 2**20:,.1f} MiB, {dataset.task.kind}; {shuffled}")
+    print(f"written to {args.out}; try: mnagt train {args.out}")
+
+
 def no_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """The command takes none."""
 

@@ -214,8 +214,11 @@ def _load_ogb(source: Source, root: Path) -> PackedDataset:
 
 
 def _read(path: Path) -> PackedDataset:
+    from mnagt.data.mapped import holds_packed, open_packed
     from mnagt.data.ogb_files import holds_ogb
 
+    if holds_packed(path):
+        return open_packed(path)
     return _read_ogb(path) if holds_ogb(path) else _read_tu(path)
 
 

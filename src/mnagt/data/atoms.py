@@ -125,7 +125,10 @@ def _problem(text: str) -> str:
     unchecked = MolFromSmiles(text, sanitize=False)
     if unchecked is None:
         return "not a SMILES"
-    problems = [" ".join(problem.Message().split()) for problem in DetectChemistryProblems(unchecked)]
+    try:
+        problems = [" ".join(problem.Message().split()) for problem in DetectChemistryProblems(unchecked)]
+    except RuntimeError:  # RDKit trips over some of what it is to explain
+        problems = []
     return problems[0] if problems else "no molecule"
 
 

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
 MASK = "_mask_"
@@ -49,13 +50,13 @@ class Function:
     """There were more nodes than asked for; the first are here."""
 
 
-def functions(source: bytes, max_nodes: int = MAX_NODES) -> list[Function]:
-    """Every function of a source, methods and functions within functions too, in the order of their lines.
+def functions(source: bytes, max_nodes: int = MAX_NODES, most: int | None = None) -> list[Function]:
+    """Every function of a source, or the first ``most``; methods and functions within functions too, line by line.
 
     The source is decoded as Python would do it: by its cookie or byte order mark, or else as UTF-8.
     """
     tree = _parsed(source)
-    return [_function(node, name, max_nodes) for name, node in _definitions(tree)]
+    return [_function(node, name, max_nodes) for name, node in islice(_definitions(tree), most)]
 
 
 def sub_tokens(name: str) -> list[str]:
@@ -72,9 +73,9 @@ def _parsed(source: bytes) -> ast.Module:
             warnings.simplefilter("ignore")  # of the source, such as strange escapes
             return ast.parse(source)
     except SyntaxError as error:
-        raise UnparsableError(error.msg, error.lineno) from None
+        raise UnparsableError(error.msg[:200], error.lineno) from None
     except (ValueError, LookupError) as error:  # null bytes; an encoding that is not one of text
-        raise UnparsableError(str(error)) from None
+        raise UnparsableError(str(error)[:200]) from None
     except (RecursionError, MemoryError):
         raise UnparsableError("nested too deeply") from None
 

@@ -65,6 +65,8 @@ def _received(url: str, largest: int, by_hand: str) -> Iterator[bytes]:
     with ExitStack() as opened:
         with _reaching(url, by_hand):
             response = opened.enter_context(urllib.request.urlopen(url, timeout=TIMEOUT))
+            if url.startswith("https:") and not response.url.startswith("https:"):
+                raise ValueError(f"it leads to {response.url}, which anyone on the way can change")
             length = response.headers.get("Content-Length")
             promised = int(length) if length else None
         got, reported = 0, time.monotonic()

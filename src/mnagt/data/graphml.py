@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from mnagt.data.archives import Archive
+from mnagt.data.archives import LARGEST_TOLD, Archive
 from mnagt.data.named import GraphTable, NamedColumns, NamedGraphs
-from mnagt.errors import InputError
+from mnagt.errors import InputError, shown
 
 SUFFIXES = (".graphml",)
 """How the names of such files end; each may be followed by .gz."""
@@ -30,11 +30,13 @@ def graphml_files(path: Path) -> list[Path]:
 
 def read_graphml(path: Path) -> NamedGraphs:
     """The graphs in a file, or in the files of a folder."""
-    told = _Told()
+    told = _Told(str(path))
     for file in graphml_files(path):
         root = _parsed(file)
         if root.tag != "graphml" or not root.of("graph"):
-            raise InputError(f"{file}, line {root.line}: <{root.tag}> without a <graph> in it; give a GraphML file")
+            raise InputError(
+                f"{file}, line {root.line}: <{root.tag[:60]}> without a <graph> in it; give a GraphML file"
+            )
         keys = {key.attributes.get("id", ""): key for key in root.of("key")}
         graphs = root.of("graph")
         for number, graph in enumerate(graphs):
@@ -54,11 +56,15 @@ class _Element:
     path: Path
     line: int
     children: list["_Element"] = field(default_factory=list)
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
 
     @property
     def place(self) -> str:
         return f"{self.path}, line {self.line}"
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts).strip()
 
     def of(self, tag: str) -> list["_Element"]:
         """The elements directly within that have this tag."""
@@ -69,6 +75,7 @@ def _parsed(path: Path) -> _Element:
     """The file's outermost element. A document type is refused, and with it every entity that could grow."""
     around = _Element("", {}, path, 1)
     opened, parser = [around], expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         element = _Element(tag.rpartition(" ")[2], attributes, path, parser.CurrentLineNumber)
@@ -76,7 +83,7 @@ def _parsed(path: Path) -> _Element:
         opened.append(element)
 
     def text(part: str) -> None:
-        opened[-1].text += part
+        opened[-1].texts.append(part)
 
     def refuse(*_: Any) -> None:
         raise InputError(f"{path}, line {parser.CurrentLineNumber}: a document type is not read; remove <!DOCTYPE ...>")
@@ -84,7 +91,7 @@ def _parsed(path: Path) -> _Element:
     parser.StartElementHandler, parser.EndElementHandler = start, lambda tag: opened.pop()
     parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = text, refuse
     try:
-        for block in Archive(path.parent).blocks(path.name):
+        for block in Archive(path.parent).blocks(path.name, LARGEST_TOLD):
             parser.Parse(block)
         parser.Parse(b"", True)
     except expat.ExpatError as error:
@@ -92,7 +99,7 @@ def _parsed(path: Path) -> _Element:
     except InputError:
         raise
     except (LookupError, ValueError) as error:  # an encoding that Python does not know
-        raise InputError(f"{path}, line 1: {error}; save the file in UTF-8") from None
+        raise InputError(f"{path}, line 1: {str(error)[:200]}; save the file in UTF-8") from None
     return around.children[0]
 
 
@@ -100,6 +107,7 @@ def _parsed(path: Path) -> _Element:
 class _Told:
     """What was read so far."""
 
+    label: str
     sizes: list[int] = field(default_factory=list)
     ends: list[tuple[int, int]] = field(default_factory=list)
     is_directed: list[bool] = field(default_factory=list)
@@ -110,15 +118,17 @@ class _Told:
     ids: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.nodes = NamedColumns("nodes", lambda row, name: f"{self.node_places[row]}, {name!r}")
-        self.edges = NamedColumns("edges", lambda row, name: f"{self.edge_places[row]}, {name!r}")
+        self.nodes, self.edges = (
+            NamedColumns(kind, lambda row, name, at=at: f"{at[row]}, {shown(name)}", label=self.label)
+            for kind, at in (("nodes", self.node_places), ("edges", self.edge_places))
+        )
 
     def add(self, graph: _Element, keys: Mapping[str, _Element]) -> None:
         first, place = self.nodes.rows, {}
         for node in graph.of("node"):
             name = node.attributes.get("id", "")
             if name in place:
-                raise InputError(f"{node.place}: node {name!r} is there twice; ids are distinct")
+                raise InputError(f"{node.place}: node {shown(name)} is there twice; ids are distinct")
             if inner := node.of("graph"):
                 raise InputError(f"{inner[0].place}: a graph within a node; write it as a graph of its own")
             place[name] = first + len(place)
@@ -130,7 +140,7 @@ class _Told:
             u, v = (edge.attributes.get(end, "") for end in ("source", "target"))
             for end in (u, v):
                 if end not in place:
-                    raise InputError(f"{edge.place}: no node {end!r} in its graph; mend source or target")
+                    raise InputError(f"{edge.place}: no node {shown(end)} in its graph; mend source or target")
             way = edge.attributes.get("directed", graph.attributes.get("edgedefault"))
             self.ends.append((place[u], place[v]))
             self.is_directed.append(way in ("true", "directed"))
@@ -152,17 +162,18 @@ def _row(element: _Element, keys: Mapping[str, _Element]) -> dict[str, Any]:
                 _put(row, key, default)
     for data in element.of("data"):
         if data.attributes.get("key") not in keys:
-            raise InputError(f"{data.place}: no <key> declares {data.attributes.get('key')!r}; add one at the top")
+            raise InputError(f"{data.place}: no <key> declares {shown(data.attributes.get('key'))}; add one at the top")
         _put(row, keys[data.attributes["key"]], data)
     return row
 
 
 def _put(row: dict[str, Any], key: _Element, data: _Element) -> None:
     """The value of ``data``, under the name and of the type that ``key`` declares."""
-    name, kind, text = key.attributes.get("attr.name"), key.attributes.get("attr.type", "string"), data.text.strip()
+    name, kind, text = key.attributes.get("attr.name"), key.attributes.get("attr.type", "string"), data.text
     if name is None:
         return
     try:
         row[name] = _TYPES.get(kind, str)(text) if text else None
     except (ValueError, KeyError):
-        raise InputError(f"{data.place}, {name!r}: {text[:60]!r} is not of type {kind}; mend it or its <key>") from None
+        wrong = f"{shown(text)} is not of type {kind[:60]}"
+        raise InputError(f"{data.place}, {shown(name)}: {wrong}; mend it or its <key>") from None

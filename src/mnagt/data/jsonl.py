@@ -14,44 +14,87 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mnagt.data.archives import Archive
+from mnagt.data.archives import LARGEST_TOLD, Archive
 from mnagt.data.named import GraphTable, NamedColumns, NamedGraphs
-from mnagt.errors import InputError
+from mnagt.errors import InputError, shown
 
 SUFFIXES = (".jsonl", ".ndjson")
 """How the names of such files end; each may be followed by .gz."""
+
+LONGEST_LINE = 1 << 28
+"""Bytes of a line: a graph."""
+SPARE_NODES = 1 << 20
+"""``nodes`` as a number may add up to this and one for every byte of the file: a few bytes must not ask for much."""
 
 _OWN = ("nodes", "edges", "directed", "multigraph", "graph")
 
 
 def read_jsonl(path: Path) -> NamedGraphs:
     """The graphs in a file."""
-    sizes, ends, is_directed, rows = [], [], [], []
-    lines: list[int] = []
-    edge_counts: list[int] = []
-    nodes = NamedColumns("nodes", lambda row, name: f"{path}, {_place(lines, sizes, row)}.{name}")
-    edges = NamedColumns("edges", lambda row, name: f"{path}, {_place(lines, edge_counts, row, 'edges')}.{name}")
+    (found,) = jsonl_parts(path)
+    return found
+
+
+def jsonl_parts(path: Path, at_once: int | None = None) -> Iterator[NamedGraphs]:
+    """The graphs in a file, ``at_once`` at a time, or all together; a file without any is one part without any."""
+    part, room = _Part(path), SPARE_NODES
     for line, text in _lines(path):
+        if len(part.sizes) == at_once:
+            yield part.named()
+            part = _Part(path)
         graph = _Record(f"{path}, line {line}", text)
-        first, before = nodes.rows, len(ends)
-        place = graph.add_nodes(nodes)
+        room += len(text) - graph.counted
+        if room < 0:
+            raise InputError(
+                f"{path}, line {line}, nodes: more than the file has bytes; list them, or remove the graph"
+            )
+        part.add(line, graph)
+    yield part.named()
+
+
+class _Part:
+    """Some of the graphs of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sizes, self.ends, self.is_directed, self.rows = [], [], [], []
+        self.lines: list[int] = []
+        self.edge_counts: list[int] = []
+        self.nodes, self.edges = (
+            NamedColumns(kind, lambda row, name, kind=kind: self._at(kind, row, name), label=str(path))
+            for kind in ("nodes", "edges")
+        )
+
+    def _at(self, kind: str, row: int, name: str) -> str:
+        counts = self.sizes if kind == "nodes" else self.edge_counts
+        return f"{self.path}, {_place(self.lines, counts, row, kind)}.{name[:60]}"
+
+    def add(self, line: int, graph: "_Record") -> None:
+        first, before = self.nodes.rows, len(self.ends)
+        place = graph.add_nodes(self.nodes)
         for u, v, row in graph.edges(place):
-            ends.append((first + u, first + v))
-            edges.add(row)
-        lines.append(line)
-        sizes.append(nodes.rows - first)
-        edge_counts.append(len(ends) - before)
-        is_directed += [graph.is_directed] * edge_counts[-1]
-        rows.append(graph.row())
-    table = GraphTable.of(str(path), rows, [f"{path}, line {line}" for line in lines])
-    ids = [number if row.get("id") is None else str(row["id"]) for number, row in enumerate(rows)]
-    return NamedGraphs(Path(str(path).removesuffix(".gz")).stem, sizes, ends, is_directed, nodes, edges, table, ids)
+            self.ends.append((first + u, first + v))
+            self.edges.add(row)
+        self.lines.append(line)
+        self.sizes.append(self.nodes.rows - first)
+        self.edge_counts.append(len(self.ends) - before)
+        self.is_directed += [graph.is_directed] * self.edge_counts[-1]
+        self.rows.append(graph.row())
+
+    def named(self) -> NamedGraphs:
+        path, rows = self.path, self.rows
+        table = GraphTable.of(str(path), rows, [f"{path}, line {line}" for line in self.lines])
+        ids = [number if row.get("id") is None else str(row["id"]) for number, row in enumerate(rows)]
+        name = Path(str(path).removesuffix(".gz")).stem
+        return NamedGraphs(name, self.sizes, self.ends, self.is_directed, self.nodes, self.edges, table, ids)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not empty, with their numbers."""
     rest, number = b"", 0
-    for block in Archive(path.parent).blocks(path.name):
+    for block in Archive(path.parent).blocks(path.name, LARGEST_TOLD):
+        if len(rest) > LONGEST_LINE:
+            raise InputError(f"{path}, line {number + 1}: over {LONGEST_LINE:,} bytes; write a graph a line")
         *whole, rest = (rest + block).split(b"\n")
         for line in whole:
             number += 1
@@ -89,15 +132,22 @@ class _Record:
             raise self.error("directed", "true or false", self.is_directed)
 
     def error(self, field: str, wanted: str, got: Any) -> InputError:
-        return InputError(f"{self.where}{', ' if field else ''}{field}: expected {wanted}, got {json.dumps(got)[:60]}")
+        return InputError(f"{self.where}{', ' if field else ''}{field}: expected {wanted}, got {_told(got)}")
+
+    @property
+    def counted(self) -> int:
+        """How many nodes there are, where that is all that is said of them."""
+        nodes = self.content.get("nodes")
+        return nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and 0 < nodes < 2**31 else 0
 
     def add_nodes(self, columns: NamedColumns) -> Mapping[Any, int]:
         """Add what the nodes carry to ``columns``; the place of each by what edges call it."""
         if "nodes" not in self.content:
             raise InputError(f"{self.where}, nodes: missing; give their number, or an object for each")
         nodes = self.content["nodes"]
-        if isinstance(nodes, int) and not isinstance(nodes, bool) and 0 < nodes < 2**31:
-            nodes = [{}] * nodes
+        if self.counted:
+            columns.add_empty(self.counted)
+            return dict(zip(range(self.counted), range(self.counted), strict=True))
         if not isinstance(nodes, list) or not nodes:
             raise self.error("nodes", "a number from 1 or a list with an object for each", nodes)
         place: dict[Any, int] = {}
@@ -108,7 +158,7 @@ class _Record:
             if not isinstance(name, str | int):
                 raise self.error(f"nodes[{i}].id", "a text or a whole number", name)
             if name in place:
-                raise InputError(f"{self.where}, nodes[{i}].id: {name!r} is there twice; ids are distinct")
+                raise InputError(f"{self.where}, nodes[{i}].id: {shown(name)} is there twice; ids are distinct")
             place[name] = i
             columns.add({key: value for key, value in node.items() if key != "id"} if "id" in node else node)
         return place
@@ -131,8 +181,8 @@ class _Record:
             for end in (u, v):
                 if not isinstance(end, str | int) or end not in place:
                     raise InputError(
-                        f"{self.where}, edges[{i}]: no node {json.dumps(end)[:60]}; the graph's {len(place)} nodes are "
-                        f"{', '.join(map(json.dumps, list(place)[:5]))}{', ...' if len(place) > 5 else ''}"
+                        f"{self.where}, edges[{i}]: no node {_told(end)}; the graph's {len(place)} nodes are "
+                        f"{', '.join(map(_told, list(place)[:5]))}{', ...' if len(place) > 5 else ''}"
                     )
             yield place[u], place[v], row
 
@@ -141,6 +191,15 @@ class _Record:
         inner = self.content.get("graph", {})
         inner = inner if isinstance(inner, dict) else {"graph": inner}
         return inner | {name: value for name, value in self.content.items() if name not in _OWN}
+
+
+def _told(value: Any) -> str:
+    """As JSON, cut short."""
+    try:
+        text = json.dumps(value)
+    except (ValueError, RecursionError):
+        return shown(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _no_number(word: str) -> NoReturn:

@@ -8,6 +8,7 @@ import csv
 import io
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,10 +20,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.data import TABLES, cache
-from mnagt.data.archives import Archive
+from mnagt.data.archives import LARGEST_TOLD, Archive
 from mnagt.data.packed import PackedDataset
 from mnagt.data.smiles import VERSION, Refused, molecules, rdkit_version, smiles_of
-from mnagt.errors import InputError
+from mnagt.errors import InputError, listed, shown
 from mnagt.tasks import NO_CLASS, MultiLabel, Regression, SingleLabel, Task, Unasked
 
 KINDS = (SingleLabel.kind, MultiLabel.kind, Regression.kind)
@@ -34,6 +35,8 @@ _MISSING = ("", "nan", "na")
 _ANSWERS = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}
 _TOLD = 10
 """Rows left out that the log names one by one."""
+_LISTED = 40
+"""Columns that a message names."""
 _LONGEST_FIELD = 1 << 24
 
 _log = logging.getLogger(__name__)
@@ -62,8 +65,12 @@ class Table:
         """Only these rows, in this order."""
         return replace(self, rows=[self.rows[row] for row in rows], lines=[self.lines[row] for row in rows])
 
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.columns)}
+
     def column(self, name: str) -> list[str]:
-        place = self.columns.index(name)
+        place = self._places[name]
         return [row[place].strip() for row in self.rows]
 
     def smiles_column(self, name: str | None = None) -> str:
@@ -86,17 +93,18 @@ class Table:
         return tuple(found)
 
     def _checked(self, name: str, option: str) -> str:
-        if name not in self.columns:
-            raise InputError(f"{self.label}: no column {name!r} (--{option}); {self._listed}")
+        if name not in self._places:
+            raise InputError(f"{self.label}: no column {shown(name)} (--{option}); {self._listed}")
         return name
 
     @property
     def _listed(self) -> str:
-        return f"there are: {', '.join(self.columns[:40])}" + (", ..." if len(self.columns) > 40 else "")
+        names = [*self.columns[:_LISTED], *["..."] * (len(self.columns) > _LISTED)]
+        return f"there are: {listed(names, 600)}"
 
     def at(self, row: int, column: str | None = None) -> str:
         """A place in the file, as messages name it."""
-        return f"{self.label}, line {self.lines[row]}" + ("" if column is None else f", column {column!r}")
+        return f"{self.label}, line {self.lines[row]}" + ("" if column is None else f", column {shown(column)}")
 
 
 def read_table(path: Path) -> Table:
@@ -126,13 +134,13 @@ def read_table(path: Path) -> Table:
         raise InputError(f"{path}, line {reader.line_num}: {error}; mend the row") from None
     finally:
         csv.field_size_limit(limit)
-    if twice := [name for name in columns if columns.count(name) > 1]:
-        raise InputError(f"{path}, line 1: column {twice[0]!r} is there twice; rename one")
+    if twice := [name for name, count in Counter(columns).items() if count > 1]:
+        raise InputError(f"{path}, line 1: column {shown(twice[0])} is there twice; rename one")
     return Table(str(path), columns, *_trimmed(rows, lines))
 
 
 def _text(path: Path) -> str:
-    content = b"".join(Archive(path.parent).blocks(path.name))
+    content = b"".join(Archive(path.parent).blocks(path.name, LARGEST_TOLD))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -294,9 +302,9 @@ def targets_of(table: Table, names: tuple[str, ...], task: str | Task) -> tuple[
     columns = [_Column.of(table, name) for name in names]
     for column in columns:
         if not column.values and not isinstance(task, Task):
-            raise InputError(f"{table.label}: column {column.name!r} is empty; leave it out (--target)")
+            raise InputError(f"{table.label}: column {shown(column.name)} is empty; leave it out (--target)")
     kind = task.kind if isinstance(task, Task) else _kind(table, columns) if task == "auto" else task
-    has_target = np.array([any(texts) for texts in zip(*(column.texts for column in columns), strict=True)], bool)
+    has_target = has_any(table, names)
     if kind == SingleLabel.kind:
         return *_classes(table, columns, task if isinstance(task, SingleLabel) else None), has_target
     if kind not in KINDS:
@@ -304,11 +312,19 @@ def targets_of(table: Table, names: tuple[str, ...], task: str | Task) -> tuple[
     read, wanted = (_number, "a number nor") if kind == Regression.kind else (_answer, "0, 1 nor")
     for column in columns:
         for row in column.rows_not(read)[:1]:
-            raise InputError(f"{table.at(row, column.name)}: {column.texts[row]!r} is neither {wanted} empty; mend it")
+            raise InputError(
+                f"{table.at(row, column.name)}: {shown(column.texts[row])} is neither {wanted} empty; mend it"
+            )
     values = torch.tensor([column.read(read, math.nan) for column in columns], dtype=torch.float32).T.contiguous()
     if isinstance(task, Task):
         return task, values, has_target
     return Regression(names) if kind == Regression.kind else MultiLabel(names, "rocauc"), values, has_target
+
+
+def has_any(table: Table, names: Sequence[str]) -> np.ndarray:
+    """Which rows hold a value in any of these columns."""
+    columns = [_Column.of(table, name).texts for name in names]
+    return np.array([any(texts) for texts in zip(*columns, strict=True)], bool)
 
 
 def _kind(table: Table, columns: list[_Column]) -> str:
@@ -324,8 +340,8 @@ def _kind_of_one(table: Table, column: _Column) -> str:
     if len(no_number) == rows:
         if 2 * classes > rows:
             raise InputError(
-                f"{table.label}: column {column.name!r} holds {classes:,} different texts in {rows:,} rows; classes "
-                f"are fewer: choose another column (--target), or say --task {SingleLabel.kind}"
+                f"{table.label}: column {shown(column.name)} holds {classes:,} different texts in {rows:,} rows; "
+                f"classes are fewer: choose another column (--target), or say --task {SingleLabel.kind}"
             )
         return SingleLabel.kind
     if no_number:
@@ -343,13 +359,13 @@ def _kind_of_several(table: Table, columns: list[_Column]) -> str:
         for row in column.rows_not(_number)[:1]:
             raise _odd(table, column, row, "neither a number nor empty, and several targets are numbers")
         for row in column.rows_not(_answer)[: len(questions)]:
-            raise _odd(table, column, row, f"neither 0, 1 nor empty, as all of {questions[0].name!r} are")
+            raise _odd(table, column, row, f"neither 0, 1 nor empty, as all of {shown(questions[0].name)} are")
     return Regression.kind
 
 
 def _odd(table: Table, column: _Column, row: int, told: str) -> InputError:
     return InputError(
-        f"{table.at(row, column.name)}: {column.texts[row]!r} is {told}; mend it, or say what is meant: --task "
+        f"{table.at(row, column.name)}: {shown(column.texts[row])} is {told}; mend it, or say what is meant: --task "
         f"{' or '.join(KINDS)}"
     )
 
@@ -360,7 +376,7 @@ def _classes(table: Table, columns: list[_Column], task: SingleLabel | None) -> 
     (column,) = columns
     if task is None:
         if len(column.classes) < 2:
-            raise InputError(f"{table.label}: column {column.name!r} holds one value only; nothing to tell apart")
+            raise InputError(f"{table.label}: column {shown(column.name)} holds one value only; nothing to tell apart")
         task = SingleLabel(column.classes)
     place = {name: number for number, name in enumerate(task.classes)}
 
@@ -369,6 +385,6 @@ def _classes(table: Table, columns: list[_Column], task: SingleLabel | None) -> 
 
     for row in column.rows_not(read)[:1]:
         raise InputError(
-            f"{table.at(row, column.name)}: {column.texts[row]!r} is no class here; there are: {', '.join(place)}"
+            f"{table.at(row, column.name)}: {shown(column.texts[row])} is no class here; there are: {listed(place)}"
         )
     return task, torch.tensor(column.read(read, NO_CLASS), dtype=torch.long)

@@ -18,12 +18,15 @@ from torch import Tensor
 
 from mnagt.data.molecule_table import Table, targets_of
 from mnagt.data.packed import PackedDataset
-from mnagt.errors import InputError
+from mnagt.errors import InputError, shown
 from mnagt.graphs.batch import GraphBatch
 from mnagt.tasks import MultiLabel, Regression, Task, Unasked
 
 TARGET = "y"
 """What is learned where nothing else is named."""
+
+SPARE_CELLS, EMPTY_CELLS = 1 << 24, 64
+"""Values that may be missing: so many, and so many more for each that is there."""
 
 _SHOWN = 10
 
@@ -40,14 +43,33 @@ class NamedColumns:
     """The place of a value, by row and name, as messages name it."""
     values: dict[str, list[Any]] = field(default_factory=dict)
     rows: int = 0
+    label: str = ""
+    """The file, as messages name it."""
+    given: int = 0
+    """Values that are not just missing."""
 
     def add(self, row: Mapping[str, Any]) -> None:
+        self.given += len(row)
         for name in row:
             if name not in self.values:
+                self._check_room(len(self.values) + 1)
                 self.values[name] = [None] * self.rows
+        self._check_room(len(self.values))
         for name, column in self.values.items():
             column.append(row.get(name))
         self.rows += 1
+
+    def _check_room(self, columns: int) -> None:
+        """Refuse a table that is nearly all empty: it would take many times as much as the file."""
+        if columns * self.rows > SPARE_CELLS + EMPTY_CELLS * self.given:
+            told = f"{self.rows:,} {self.kind} and {columns:,} columns so far, nearly all empty"
+            raise InputError(f"{self.label or self.kind}: {told}; give all {self.kind} the same columns")
+
+    def add_empty(self, rows: int) -> None:
+        """Rows that carry nothing."""
+        for column in self.values.values():
+            column.extend([None] * rows)
+        self.rows += rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +79,12 @@ class GraphTable(Table):
     places: tuple[str, ...] = ()
 
     def at(self, row: int, column: str | None = None) -> str:
-        return self.places[row] + ("" if column is None else f", {column!r}")
+        return self.places[row] + ("" if column is None else f", {shown(column)}")
 
     @classmethod
     def of(cls, label: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str]) -> "GraphTable":
         """A row of values a graph; a list is several columns: y/0, y/1, ..."""
-        told = NamedColumns("graphs", lambda row, name: f"{places[row]}, {name!r}")
+        told = NamedColumns("graphs", lambda row, name: f"{places[row]}, {shown(name)}", label=label)
         for row, place in zip(rows, places, strict=True):
             told.add({name: each for key, value in row.items() for name, each in _laid_out(key, value, place).items()})
         texts = [["" if value is None else named(value) for value in column] for column in told.values.values()]
@@ -146,6 +168,34 @@ class NamedGraphs:
         groups = None if group is None else group_numbers(table, group)[kept]
         return replace(dataset, columns=nodes.columns | edges.columns, groups=groups)
 
+    def like(self, columns: Mapping[str, Sequence[str]]) -> "NamedGraphs":
+        """The same graphs, to be read by the ``columns`` of others that came before them from the same source.
+
+        A column that is missing here holds nothing. One that is new, or a category that turns out to be a number, is
+        refused: the others would have been read otherwise.
+        """
+        for told in (self.nodes, self.edges):
+            kind = told.kind.removesuffix("s")
+            labels, values = (columns.get(f"{kind}_{what}", ()) for what in ("labels", "values"))
+            for name, column in _spread(told).items():
+                row = next((row for row, value in enumerate(column) if value is not None), 0)
+                if name not in (*labels, *values):
+                    raise InputError(
+                        f"{told.at(row, name)}: a column that the first graphs do not have; give it to them, if only "
+                        "as null, or leave it out"
+                    )
+                if name in labels and _is_continuous(told, name, column):
+                    row = next(row for row, value in enumerate(column) if isinstance(value, float))
+                    raise InputError(
+                        f"{told.at(row, name)}: {_shown(column[row])} is a number, and those of the first graphs are "
+                        "categories; write 3.0, not 3, where a column is one of numbers"
+                    )
+            spread = {name.rpartition("/")[0] for name in (*labels, *values)} & told.values.keys()
+            for name in (*labels, *values):
+                if name.rpartition("/")[0] not in spread:
+                    told.values.setdefault(name, [None] * told.rows)
+        return self
+
 
 def named(value: Any) -> str:
     """A value as the name of a category: 1.0 is 1, as in tables."""
@@ -172,7 +222,7 @@ def _laid_out(name: str, value: Any, place: str) -> dict[str, Any]:
         inner = {f"{name}/{i}": each for i, each in enumerate(value)}
     for key, each in inner.items():
         if not isinstance(each, str | int | float | None):
-            raise InputError(f"{place}, {key!r}: expected a text, a number or a list of them, got {_shown(each)}")
+            raise InputError(f"{place}, {shown(key)}: expected a text, a number or a list of them, got {_shown(each)}")
     return inner
 
 
@@ -253,10 +303,12 @@ def _spread(told: NamedColumns) -> dict[str, list[Any]]:
     """The columns, one of lists cut into as many as its lists are long."""
     found: dict[str, list[Any]] = {}
     for name, column in told.values.items():
+        for row, value in enumerate(column):
+            for each in value if isinstance(value, list | tuple) else (value,):
+                is_huge = each is not value and type(each) is int and abs(each) >= 2**1023  # no float holds it
+                if is_huge or not isinstance(each, str | int | float | None):
+                    raise InputError(f"{told.at(row, name)}: expected a text, a number or a list, got {_shown(each)}")
         if not any(isinstance(value, list | tuple) for value in column):
-            for row, value in enumerate(column):
-                if not isinstance(value, str | int | float | None):
-                    raise InputError(f"{told.at(row, name)}: expected a text, a number or a list, got {_shown(value)}")
             found[name] = column
             continue
         length = next(len(value) for value in column if isinstance(value, list | tuple))
@@ -306,4 +358,4 @@ def _numbers(told: NamedColumns, name: str, column: list[Any]) -> NDArray[np.flo
 def _shown(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "nothing"
-    return repr(value)[:60]
+    return shown(value)

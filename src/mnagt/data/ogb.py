@@ -221,7 +221,10 @@ def _targets(files: OgbFiles, graphs: int, metric: str | None) -> tuple[Task, Te
 def _target_names(files: OgbFiles, count: int) -> tuple[str, ...]:
     """What ``mapping/mol`` calls the targets: its columns besides the molecule's."""
     head = next(files.blocks("mapping/mol"), b"").split(b"\n", 1)[0] if "mapping/mol" in files else b""
-    columns = next(csv.reader([head.decode(errors="replace").strip()]), [])
+    try:
+        columns = next(csv.reader([head.decode(errors="replace").strip()]), [])
+    except csv.Error:
+        columns = []
     named = tuple(column for column in columns if column not in ("smiles", "mol_id"))
     return named if len(named) == count else tuple(f"target_{i}" for i in range(count))
 

@@ -9,12 +9,16 @@ import torch
 from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
+from mnagt.data.pages import will_need
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.room import free_memory
 from mnagt.graphs.sparse import pointer_of_counts, ragged_arange
 from mnagt.tasks import Task
 
+WINDOW = 256
+"""Blocks that are shuffled together."""
 LONG_GRAPH = 1024
 """Edges a graph, on average, from which copying graph by graph is faster than picking edge by edge."""
 
@@ -57,6 +61,8 @@ class PackedDataset:
     """Graphs of the same number stay together in a split by groups."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What the columns are called, where the source says, by kind: 'node_labels', ..."""
+    block: int = 0
+    """Graphs that lie together, and stay together when a data set larger than memory is shuffled; 0 for none."""
 
     def __len__(self) -> int:
         return len(self.node_ptr) - 1
@@ -68,7 +74,19 @@ class PackedDataset:
 
     @property
     def device(self) -> torch.device:
-        return self.source.device
+        """Where batches come to lie."""
+        return self.targets.device
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether the graphs lie where their batches do, or batches are sent there one by one."""
+        return self.source.device == self.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its tensors."""
+        tensors = [value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)]
+        return sum(tensor.nbytes for tensor in (*tensors, *self.encodings.values()))
 
     @cached_property
     def features(self) -> Features:
@@ -92,9 +110,9 @@ class PackedDataset:
             raise InputError(f"{self.name} has graphs 0 to {len(self) - 1}; asked for {graphs.min()} to {graphs.max()}")
         nodes, edges = _HostRows(self.node_ptr, graphs), _HostRows(self.edge_ptr, graphs)
         sizes, node_ptr = torch.from_numpy(nodes.counts), torch.from_numpy(nodes.ptr)
-        if self.device.type != "cpu":
+        if self.source.device.type != "cpu":
             nodes, edges, node_ptr = _moved(nodes, edges, self.device)
-        return GraphBatch(
+        batch = GraphBatch(
             sizes=sizes,
             node_ptr=node_ptr,
             in_ptr=nodes.pointer(self.in_degree),
@@ -107,6 +125,7 @@ class PackedDataset:
             targets=self.targets.index_select(0, indices.to(self.device, non_blocking=True)),
             encodings={name: nodes.of(column) for name, column in self.encodings.items()},
         )
+        return batch if self.is_resident else _sent(batch, self.device)
 
     def batches(
         self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None, start: int = 0
@@ -123,18 +142,57 @@ class PackedDataset:
         With a ``generator`` the graphs are shuffled first; without one they come in order of size, so that a batch
         holds graphs of like size. Within a batch graphs are always in order of size: attention then finds equal
         ones side by side. The first ``start`` batches are left out.
+
+        A data set of blocks is worked through in windows of ``WINDOW`` blocks: those that chance brings together, or
+        without a generator those that lie together. Within a window the order is as above. While one is in use, the
+        system is asked to bring in the next.
         """
         sizes, order = self.sizes.numpy(), indices.cpu().numpy()
+        starts, coming = np.zeros(1, np.int64), []
         if generator is None:
             order = order[sizes[order].argsort(kind="stable")]
         else:
             order = order[torch.randperm(len(order), generator=generator).numpy()]
+        if self.block:
+            block = order // self.block
+            if generator is not None:
+                block = torch.randperm(len(self) // self.block + 1, generator=generator).numpy()[block]
+            window = block // WINDOW
+            place = window.argsort(kind="stable")
+            order, starts = order[place], np.flatnonzero(np.diff(window[place], prepend=-1))
+            coming = np.split(order, starts[1:])
         for at in range(start * batch_size, len(order), batch_size):
+            while coming and at >= starts[max(0, len(starts) - len(coming) - 1)]:
+                self._expect(coming.pop(0))
             chunk = order[at : at + batch_size]
             yield torch.from_numpy(chunk[sizes[chunk].argsort(kind="stable")])
 
-    def to(self, device: torch.device | str) -> "PackedDataset":
-        """The same data set with its flat tensors on ``device``; the pointers stay on the CPU."""
+    def _expect(self, graphs: np.ndarray) -> None:
+        """The blocks of these graphs are needed soon."""
+        blocks = np.unique(graphs // self.block)
+        ends = np.flatnonzero(np.diff(blocks, prepend=-2, append=len(self) + 1) > 1)
+        for first, last in zip(blocks[ends[:-1]].tolist(), blocks[ends[1:] - 1].tolist(), strict=True):
+            run = [first * self.block, min((last + 1) * self.block, len(self))]
+            for columns, ptr in (
+                ((self.in_degree, self.node_labels, self.node_values, *self.encodings.values()), self.node_ptr),
+                ((self.source, self.edge_labels, self.edge_values), self.edge_ptr),
+            ):
+                rows = ptr[run].tolist()
+                for column in columns:
+                    if column is not None and column.device.type == "cpu":
+                        will_need(column, *rows)
+
+    def to(self, device: torch.device | str, *, resident: bool | None = None) -> "PackedDataset":
+        """The same data set with its flat tensors on ``device``; the pointers stay on the CPU.
+
+        If not ``resident`` only the targets go there, and batches are sent when they are asked for. Unless told, a data
+        set that would take more than half of what is free on a GPU is not.
+        """
+        device = torch.device(device)
+        if resident is None:
+            resident = device.type != "cuda" or self.nbytes <= free_memory(device) // 2
+        if not resident:
+            return replace(self, targets=self.targets.to(device))
         moved = {
             f.name: value.to(device)
             for f in fields(self)
@@ -266,3 +324,19 @@ def _moved(
     first_node, sizes, first_edge, edge_counts, node_ptr = together.split([len(part) for part in small])
     node_rows = _DeviceRows(first_node, sizes, int(nodes.ptr[-1]))
     return node_rows, _DeviceRows(first_edge, edge_counts, int(edges.ptr[-1])), node_ptr
+
+
+def _sent(batch: GraphBatch, device: torch.device) -> GraphBatch:
+    """The batch on ``device``, but for its sizes; to a GPU from memory that it can read while others work."""
+
+    def sent(tensor: Tensor) -> Tensor:
+        if device.type == "cuda" and tensor.device.type == "cpu":
+            tensor = tensor.pin_memory()
+        return tensor.to(device, non_blocking=True)
+
+    moved = {
+        f.name: sent(value)
+        for f in fields(batch)
+        if f.name != "sizes" and isinstance(value := getattr(batch, f.name), Tensor)
+    }
+    return replace(batch, **moved, encodings={name: sent(t) for name, t in batch.encodings.items()})

@@ -1,7 +1,5 @@
 """Which graphs train, which choose, which judge. Every split draws from a generator of its own."""
 
-import gzip
-import zlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mnagt.errors import InputError
+from mnagt.data.archives import LARGEST_TOLD, Archive
+from mnagt.errors import InputError, shown
 
 PARTS = ("train", "valid", "test")
 
@@ -139,8 +138,8 @@ def _read_indices(folder: Path, name: str, graphs: int) -> Tensor:
     else:
         raise InputError(f"{folder}: no {name}.csv.gz, {name}.csv or {name}.txt; a split needs train, valid and test")
     try:
-        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        text = b"".join(Archive(folder).blocks(path.name, LARGEST_TOLD)).decode()
+    except UnicodeDecodeError as error:
         raise InputError(f"{path}: cannot be read ({error}); write it again, one graph index a line") from None
     indices = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -149,9 +148,9 @@ def _read_indices(folder: Path, name: str, graphs: int) -> Tensor:
         try:
             index = int(line)
         except ValueError:
-            raise InputError(f"{path}, line {number}: {line.strip()[:40]!r} is not a graph index") from None
+            raise InputError(f"{path}, line {number}: {shown(line.strip(), 40)} is not a graph index") from None
         if not 0 <= index < graphs:
-            raise InputError(f"{path}, line {number}: graph {index} does not exist; there are 0 to {graphs - 1}")
+            raise InputError(f"{path}, line {number}: graph {shown(index)} does not exist; there are 0 to {graphs - 1}")
         indices.append(index)
     return torch.tensor(indices, dtype=torch.long)
 

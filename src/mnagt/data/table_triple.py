@@ -16,12 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from mnagt.data.archives import LARGEST_TOLD
 from mnagt.data.molecule_table import read_table
 from mnagt.data.named import GraphTable, NamedColumns, NamedGraphs, named
-from mnagt.errors import InputError
+from mnagt.errors import InputError, listed, shown
+from mnagt.reading import check_size
 
 PARTS = ("graphs", "nodes", "edges")
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+
+SPARE_CELLS, CELLS_A_BYTE = 1 << 24, 8
+"""Values of a Parquet table: so many, and so many more for each byte of the file. Repeated ones take next to none."""
 
 _MISSING = ("", "nan", "na")
 
@@ -54,7 +59,9 @@ def read_triple(folder: Path) -> NamedGraphs:
     node_of: dict[tuple[int, str], int] = {}
     for row, key in enumerate(zip(graph_of_node.tolist(), names, strict=True)):
         if node_of.setdefault(key, row) != row:
-            raise InputError(f"{nodes.at(row, 'node')}: node {key[1]!r} is there twice in its graph; ids are distinct")
+            raise InputError(
+                f"{nodes.at(row, 'node')}: node {shown(key[1])} is there twice in its graph; ids are distinct"
+            )
     graph_of_edge = edges.looked_up("graph", place, graphs).tolist()
     ends = []
     for column in ("source", "target"):
@@ -62,8 +69,8 @@ def read_triple(folder: Path) -> NamedGraphs:
         if None in found:
             row = found.index(None)
             raise InputError(
-                f"{edges.at(row, column)}: no node {edges.columns[column][row]!r} in its graph; mend it, or add the "
-                f"node to {nodes.path.name}"
+                f"{edges.at(row, column)}: no node {shown(edges.columns[column][row])} in its graph; mend it, or add "
+                f"the node to {nodes.path.name}"
             )
         ends.append(found)
     others = graphs.without("graph")
@@ -101,7 +108,7 @@ class _Sheet:
 
     def at(self, row: int, column: str | None = None) -> str:
         """A place in the file, as messages name it."""
-        return f"{self.path}, {self.word} {self.lines[row]}" + ("" if column is None else f", column {column!r}")
+        return f"{self.path}, {self.word} {self.lines[row]}" + ("" if column is None else f", column {shown(column)}")
 
     def taken(self, rows: list[int]) -> "_Sheet":
         """Only these rows, in this order."""
@@ -114,7 +121,7 @@ class _Sheet:
     def names(self, column: str) -> list[str]:
         """A column of ids, as texts."""
         if column not in self.columns:
-            raise InputError(f"{self.path}: no column {column!r}; there are: {', '.join(self.columns)}")
+            raise InputError(f"{self.path}: no column {column!r}; there are: {listed(self.columns)}")
         values = self.columns[column]
         if None in values:
             raise InputError(f"{self.at(values.index(None), column)}: the field is empty; fill it in or remove the row")
@@ -125,7 +132,7 @@ class _Sheet:
         place: dict[str, int] = {}
         for row, name in enumerate(self.names(column)):
             if place.setdefault(name, row) != row:
-                raise InputError(f"{self.at(row, column)}: {name!r} is there twice; give each graph one row")
+                raise InputError(f"{self.at(row, column)}: {shown(name)} is there twice; give each graph one row")
         return place
 
     def looked_up(self, column: str, place: Mapping[str, int], other: "_Sheet") -> np.ndarray:
@@ -134,7 +141,9 @@ class _Sheet:
         if -1 in found:
             row = found.index(-1)
             wrong = named(self.columns[column][row])
-            raise InputError(f"{self.at(row, column)}: {wrong!r} is not in {other.path.name}; mend it or add it there")
+            raise InputError(
+                f"{self.at(row, column)}: {shown(wrong)} is not in {other.path.name}; mend it or add it there"
+            )
         return np.array(found, np.int64)
 
 
@@ -166,7 +175,19 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
             f"{path}: Parquet needs pyarrow, which is not installed: pip install 'mnagt[parquet]'"
         ) from None
     try:
-        return parquet.read_table(path).to_pydict()
-    except (ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
+        with parquet.ParquetFile(path) as file:
+            _check_parquet(path, file.metadata)
+            return file.read().to_pydict()
+    except InputError:
+        raise
+    except (ArrowException, OSError, ValueError, OverflowError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
         raise InputError(f"{path}: not a readable Parquet file ({reason}); write it again") from None
+
+
+def _check_parquet(path: Path, told: Any) -> None:
+    """Refuse, by what the file says of itself, a table that would not fit."""
+    size, cells = path.stat().st_size, told.num_rows * told.num_columns
+    check_size(path, sum(told.row_group(i).total_byte_size for i in range(told.num_row_groups)), LARGEST_TOLD)
+    if cells > SPARE_CELLS + CELLS_A_BYTE * size:
+        raise InputError(f"{path}: {size:,} bytes hold {cells:,} values, nearly all the same; write it as CSV")

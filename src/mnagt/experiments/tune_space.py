@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from mnagt.errors import InputError, shown
+from mnagt.errors import InputError, listed, shown
 from mnagt.models import MODELS, full_settings
 from mnagt.registry import lookup
 from mnagt.settings import from_dict, read_toml
@@ -92,7 +92,7 @@ def read_space(path: Path | str) -> dict[str, Any]:
     """The ``[space]`` table of a TOML file."""
     content = read_toml(Path(path))
     if content.keys() != {"space"} or not isinstance(content["space"], dict):
-        raise InputError(f"{path}: expected a table [space] and nothing else, got: {shown(', '.join(content), 200)[1:-1] or 'nothing'}")
+        raise InputError(f"{path}: expected a table [space] and nothing else, got: {listed(content)}")
     return content["space"]
 
 
@@ -134,7 +134,7 @@ def _entry(config: RunConfig, name: str, told: Any, where: str) -> Range | tuple
 
     if isinstance(told, Mapping):
         if not {"low", "high"} <= told.keys():
-            raise InputError(f"{where}: a range needs low and high, got: {shown(', '.join(told), 200)[1:-1] or 'nothing'}")
+            raise InputError(f"{where}: a range needs low and high, got: {listed(told)}")
         span = from_dict(Range, told, where=where)
         return replace(span, low=checked(span.low), high=checked(span.high))
     if not isinstance(told, list | tuple):

@@ -12,7 +12,11 @@ from torch import Tensor
 from mnagt.errors import InputError
 from mnagt.graphs.buckets import Buckets, Layout
 from mnagt.graphs.features import Columns
+from mnagt.graphs.room import free_memory, in_words
 from mnagt.graphs.sparse import Incidence, pointer, pointer_of_counts
+
+CHECKED = 2**28
+"""Bytes from which it is asked whether there is room for them."""
 
 
 class Filled(NamedTuple):
@@ -204,8 +208,25 @@ class GraphBatch:
 
     @cached_property
     def pair_ptr(self) -> Int[Tensor, "graphs_and_end"]:
-        """The pairs (i, j) of graph g are ``pair_ptr[g]:pair_ptr[g + 1]``, j running fastest. On the CPU."""
+        """The pairs (i, j) of graph g are ``pair_ptr[g]:pair_ptr[g + 1]``, j running fastest. On the CPU.
+
+        Who asks is about to say something of every pair: refused where not even a number for each would fit.
+        """
+        self.check_room_for_pairs(4)
         return pointer_of_counts(self.sizes**2)
+
+    def check_room_for_pairs(self, each: int) -> None:
+        """Refuse what takes ``each`` bytes for every pair of nodes, before it is made, if it would not fit."""
+        need = each * int((self.sizes**2).sum())
+        if need < CHECKED or need <= (free := free_memory(self.device)):
+            return
+        graph, nodes = int(self.sizes.argmax()), int(self.sizes.max())
+        raise InputError(
+            f"graph {graph} of a batch of {self.num_graphs} has {nodes:,} nodes; what this model says of pairs of "
+            f"nodes needs {in_words(each * nodes**2)} for that graph and {in_words(need)} for the batch, and "
+            f"{in_words(free)} are free on {self.device}: take smaller batches, leave the graph out, or take a model "
+            "without terms of pairs (mnagt, gps, sat)"
+        )
 
     @cached_property
     def buckets(self) -> Buckets:

@@ -63,6 +63,8 @@ class Buckets:
         With ``step`` 1 only graphs of equal size share a bucket: no padding and no mask, which is fastest on a
         CPU; a GPU prefers fewer, wider buckets.
         """
+        if len(sizes) == 1 and step == 1:
+            return cls._of_one(sizes)
         width = (sizes + step - 1) // step * step
         order = width.argsort(stable=True)
         order = order[sizes[order] > 0]
@@ -73,6 +75,14 @@ class Buckets:
             groups.append(Bucket(n, w, None if bool(is_node.all()) else is_node))
             start += n
         return cls(tuple(groups), _layout(sizes, width, order), order, sizes)
+
+    @classmethod
+    def _of_one(cls, sizes: Int[Tensor, "1"]) -> "Buckets":
+        """The plan of a single graph: nothing to sort."""
+        nodes = int(sizes)
+        place = torch.arange(nodes)
+        groups = (Bucket(1, nodes, None),) if nodes else ()
+        return cls(groups, Layout(place, place, True), torch.arange(len(groups)), sizes)
 
     def pairs(self) -> Layout:
         """How pairs of nodes, in the order of ``GraphBatch.pair_ptr``, lie in ``graphs x width x width`` slots."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.models.gat import GatConfig, gat
 from mnagt.models.gcn import GcnConfig, gcn
@@ -156,6 +157,10 @@ MODELS: dict[str, Entry] = {
 }
 
 
+ROUNDS, MOST_ROUNDS = ("depth", "gnn_depth", "spectrum_depth", "hops", "max_hop", "steps", "views"), 1000
+"""Settings that say how often something is done, and how often at most: they may come with somebody else's model."""
+
+
 def full_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The model's settings with its defaults written out: what is kept must not change when a default does."""
     return asdict(from_dict(lookup(MODELS, name, "model").config, settings, where=f"model {name}"))
@@ -164,4 +169,8 @@ def full_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 def build_model(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
     """The model called ``name`` with these settings, for graphs with these features."""
     entry = lookup(MODELS, name, "model")
-    return entry.build(from_dict(entry.config, settings, where=f"model {name}"), features, outputs)
+    config = from_dict(entry.config, settings, where=f"model {name}")
+    for setting in ROUNDS:
+        if getattr(config, setting, 0) > MOST_ROUNDS:
+            raise InputError(f"model {name}: {setting}: at most {MOST_ROUNDS}, got {getattr(config, setting)}")
+    return entry.build(config, features, outputs)

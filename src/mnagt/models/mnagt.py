@@ -11,7 +11,8 @@ from typing import Literal
 
 from mnagt.attention.kernels import GnnHop
 from mnagt.attention.mixers import MIXERS
-from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
+from mnagt.attention.multi_kernel import MultiKernelAttention, Projections, Shares
+from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.models.convolutions import CONVOLUTIONS, Block, convolution
 from mnagt.models.encoders import NodeEncoder
@@ -40,6 +41,9 @@ class MnagtConfig:
     """Message passing in kernels and residual: gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
     projections: Projections = "separate"
     """Query, key, value and output maps: separate for each kernel, or shared by all."""
+    attention: Shares = "softmax"
+    """How nodes share their attention: softmax (eq. 2), or linear (another model: elu + 1 in place of exp, for graphs
+    of more nodes than can be compared pair by pair)."""
     mixer: str = "adaptive"
     """How a node merges its kernels: adaptive, mean, sum or concat."""
     norm: str = "batch"
@@ -51,7 +55,7 @@ class MnagtConfig:
     scale: float = 0.01
     """What attention and feed-forward are multiplied by at first; learned."""
     readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, attention, virtual or cls."""
+    """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
     dropout: float = 0.0
     """Share of a branch's output dropped in training."""
     attention_dropout: float = 0.0
@@ -60,6 +64,8 @@ class MnagtConfig:
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
     laplacian: int = 0
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
+    balls: int = 0
+    """Size, density and twins of each node's surroundings added to the nodes, up to so many edges away; 0 for none."""
     subtrees: int = 4
     """Rounds of Weisfeiler and Leman whose subtrees are counted beside the readout; 0 for none."""
     subtree_rows: int = 8192
@@ -72,10 +78,12 @@ class MnagtConfig:
     def __post_init__(self) -> None:
         dropouts = ("dropout", "attention_dropout", "subtree_dropout", "head_dropout")
         at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn", "subtree_rows")
-        at_least(self, 0, "max_hop", "scale", "random_walk", "laplacian", "subtrees", *dropouts)
+        at_least(self, 0, "max_hop", "scale", "random_walk", "laplacian", "balls", "subtrees", *dropouts)
         below(self, 1, *dropouts)
         one_of(self, conv={"auto", *CONVOLUTIONS}, mixer=MIXERS, norm=NORMS, readout=READOUTS)
         literals(self)
+        if self.attention == "linear" and self.attention_dropout:
+            raise InputError("linear attention has no weights of pairs to drop; set attention_dropout to 0")
 
 
 def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
@@ -93,6 +101,7 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
             head_dim=config.head_dim,
             projections=config.projections,
             dropout=config.attention_dropout,
+            shares=config.attention,
         )
         norm = lookup(NORMS, config.norm, "norm")
         return Layer(
@@ -111,7 +120,13 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         counted = Subtrees(config.dim, config.subtrees, rows=config.subtree_rows, dropout=config.subtree_dropout)
     width = 2 * config.dim if config.subtrees else config.dim
     return GraphModel(
-        NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian),
+        NodeEncoder(
+            features.nodes,
+            config.dim,
+            random_walk=config.random_walk,
+            laplacian=config.laplacian,
+            balls=config.balls,
+        ),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
         head(config.dim, outputs, config.head_dropout, width),

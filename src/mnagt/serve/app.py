@@ -111,7 +111,8 @@ class Service:
         for _, some in groupby(numbered, lambda pair: (pair[0] - 1) // self.config.max_nodes):
             parts = [each.graphs for _, each in some]
             graphs = joined(parts)
-            output = outputs(self.model, graphs, torch.arange(len(graphs)), batch_size=len(graphs))
+            model = self.model if self.config.onnx else self.trained.quickest(len(graphs))
+            output = outputs(model, graphs, torch.arange(len(graphs)), batch_size=len(graphs))
             yield from output.split([len(part) for part in parts])
 
     def rows(self, asked: Asked, output: torch.Tensor, level: float | None) -> list[dict[str, Any]]:
@@ -330,7 +331,9 @@ class _Outer:
 
         length = dict(scope["headers"]).get(b"content-length", b"0")
         try:
-            if int(length[:20]) > most:
+            if not length.isdigit():
+                await Ascii({"detail": "Content-Length: expected a number of bytes"}, 400)(scope, receive, sent)
+            elif int(length[:20]) > most:
                 await Ascii({"detail": too_long.detail}, 413)(scope, receive, sent)
             else:
                 await self.app(scope, counted, sent)

@@ -112,7 +112,7 @@ def _of_smiles(smiles: list[str], trained: Trained, limits: ServeConfig) -> Aske
 
 def _of_code(code: str, trained: Trained, limits: ServeConfig) -> Asked:
     try:
-        found = functions(code.encode(errors="backslashreplace"), limits.largest)
+        found = functions(code.encode(errors="backslashreplace"), limits.largest, limits.max_graphs + 1)
     except UnparsableError as error:
         where = "" if error.line is None else f", line {error.line}"
         raise InputError(f"code{where}: {error}; it is not Python") from None

@@ -50,7 +50,9 @@ class Calibration:
         try:
             rows = tuple(tuple(math.inf if x is None else float(x) for x in kind) for kind in content["thresholds"])
             found = cls(float(content["temperature"]), rows, int(content["graphs"]))
-        except (KeyError, TypeError, ValueError):
+            if any(math.isnan(x) for kind in rows for x in kind):
+                raise ValueError
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise InputError(f"{where}: damaged or not a calibration; make it again with `mnagt calibrate`") from None
         if not 0 < found.temperature < math.inf or list(map(len, rows)) != [LEVELS] * _kinds(task):
             raise InputError(f"{where}: damaged or of another model; make it again with `mnagt calibrate`")

@@ -1,0 +1,40 @@
+"""Files from outside are not trusted: they are read up to a size, which ``MNAGT_LARGEST_FILE`` can change."""
+
+import os
+import stat
+from pathlib import Path
+
+from mnagt.errors import InputError, shown
+
+LARGEST_RECORD = 64 << 20
+"""Bytes of a file of settings, of a record or of Python source."""
+
+
+def largest_file(usual: int) -> int:
+    """Bytes of a file, unpacked, up to which it is read: what ``MNAGT_LARGEST_FILE`` says, else ``usual``."""
+    told = os.environ.get("MNAGT_LARGEST_FILE", "")
+    if told and not (told.isascii() and told.isdecimal() and len(told) < 20):
+        raise InputError(f"MNAGT_LARGEST_FILE: expected a number of bytes, got {shown(told)}")
+    return int(told) if told else usual
+
+
+def check_size(where: object, size: int, usual: int) -> None:
+    """Refuse what is larger than such files are; ``where`` is for the message."""
+    if size > (largest := largest_file(usual)):
+        raise InputError(
+            f"{where}: {size:,} bytes, and up to {largest:,} are read; if you trust it, set MNAGT_LARGEST_FILE=BYTES"
+        )
+
+
+def read_record(path: Path) -> bytes:
+    """The bytes of a file of settings, of a record or of source, or an error that says why not."""
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise InputError(f"{path}: cannot be read (not a file)")
+        check_size(path, about.st_size, LARGEST_RECORD)
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
