@@ -28,7 +28,7 @@ class Folded:
 
     def __init__(self, model: GraphModel) -> None:
         self._model, self._kept = model, None
-        self._is_known = type(model) is GraphModel and all(map(_is_known, model.layers))
+        self._is_known = type(model) is GraphModel and bool(model.layers) and all(map(_is_known, model.layers))
 
     def __call__(self) -> GraphModel:
         """What answers as the model does in evaluation.
