@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint audit lock docs benchmarks benchmarks-gpu clean
+.PHONY: quickstart test lint audit lock slow docs benchmarks benchmarks-gpu reliability clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	$(BIN)/mnagt quickstart
@@ -30,6 +30,13 @@ benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1, COLLAB
 	@failed=0; for each in batching attention epoch models reading imports smiles coverage serving; do \
 	  $(BIN)/python benchmarks/$$each.py --out results/$$each-cpu.json || failed=1; done; \
 	$(BIN)/python benchmarks/page.py && exit $$failed
+
+reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an hour of soak: three hours or so
+	@failed=0; for each in crash ranks lost_node out_of_core large_graphs fuzz soak; do \
+	  $(BIN)/python benchmarks/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; exit $$failed
+
+slow: .venv/dev  ## the tests that take minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COLLAB, ogbg_molhiv and pypi_ast
 	@failed=0; \
