@@ -11,19 +11,22 @@ import time
 import tomllib
 from collections import defaultdict
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import common
 
+from mnagt.data import load_dataset
+from mnagt.data.packed import PackedDataset
 from mnagt.experiments.engines import side_by_side
 from mnagt.experiments.ledger import circumstances, trial_key
 from mnagt.experiments.trials import with_seed
 from mnagt.training.config import RunConfig
 from mnagt.training.devices import pick_device
 from mnagt.training.fit import Trainer
-from mnagt.training.run import dataset_of, make_split, prepared, read_recipe
+from mnagt.training.run import make_split, prepared, read_recipe
 
 HERE = Path(__file__).parent
 
@@ -89,7 +92,7 @@ def _validate(work: tuple[str, RunConfig, float]) -> dict[str, Any] | None:
     _, config, until = work
     if time.time() > until:
         return None
-    began, whole = time.time(), dataset_of(config)
+    began, whole = time.time(), _dataset(config.dataset)
     split = make_split(config.split, whole)
     model, dataset, task = prepared(config, whole, split)
     at = Trainer(model, dataset, split, task, config.train, device=pick_device(config.device)).run()
@@ -104,6 +107,12 @@ def _validate(work: tuple[str, RunConfig, float]) -> dict[str, Any] | None:
         "seconds": round(at.seconds, 1),
         "seconds_in_all": round(time.time() - began, 1),
     }
+
+
+@cache
+def _dataset(name: str) -> PackedDataset:
+    """Kept from try to try, with its encodings."""
+    return load_dataset(name)
 
 
 def _print_table(found: list[tuple[tuple[str, str], dict[str, Any]]]) -> None:

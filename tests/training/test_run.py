@@ -20,7 +20,7 @@ from mnagt.training.answers import evaluate, predict
 from mnagt.training.checkpoint import load_tensors
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.training.progress import Live
-from mnagt.training.run import make_split
+from mnagt.training.run import make_split, with_encodings
 
 SETTINGS = {"dim": 16, "depth": 2, "head_dim": 8, "dropout": 0.3}
 CONFIG = RunConfig("MUTAG", "mnagt", SETTINGS, TrainConfig(epochs=3, batch_size=32, checkpoint_seconds=0), device="cpu")
@@ -143,6 +143,10 @@ def test_splits_follow_their_settings(tmp_path):
 def test_structural_encodings_are_worked_out_once_for_the_data_set():
     run = train(replace(CONFIG, settings={**SETTINGS, "random_walk": 3, "laplacian": 2}))
     assert 0 <= run.result.test["accuracy"] <= 1
+    mutag = load_dataset("MUTAG")
+    one, both = with_encodings(mutag, {"random-walk": 3}), with_encodings(mutag, {"random-walk": 3, "laplacian": 2})
+    assert both.encodings["random-walk"] is one.encodings["random-walk"]
+    assert with_encodings(mutag, {"random-walk": 4}).encodings["random-walk"].shape[1] == 4
 
 
 def test_tensorboard_gets_every_epoch(tmp_path):

@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 
 from mnagt.data import DATASETS, load_dataset, own_graphs
 from mnagt.data.packed import PackedDataset
@@ -258,18 +260,25 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
 
 
 def with_encodings(dataset: PackedDataset, needed: dict[str, int]) -> PackedDataset:
-    """The data set with structural encodings worked out once."""
+    """The data set with structural encodings worked out once; trials on the same data set share them."""
     from mnagt.data.mapped import GrowingRows
     from mnagt.graphs.encodings import ENCODINGS
 
     if not needed:
         return dataset
-    parts = {name: GrowingRows(int(dataset.node_ptr[-1])) for name in needed}
-    for chunk in torch.arange(len(dataset)).split(1024):
+    known = _ENCODED.setdefault(dataset, {})
+    missing = needed.items() - known.keys()
+    parts = {each: GrowingRows(int(dataset.node_ptr[-1])) for each in missing}
+    for chunk in torch.arange(len(dataset)).split(1024) if missing else ():
         batch = dataset.batch(chunk)
-        for name, size in needed.items():
-            parts[name].append(lookup(ENCODINGS, name, "encoding")(batch, size))
-    return replace(dataset, encodings={name: each.joined() for name, each in parts.items()})
+        for (name, size), rows in parts.items():
+            rows.append(lookup(ENCODINGS, name, "encoding")(batch, size))
+    known |= {each: rows.joined() for each, rows in parts.items()}
+    return replace(dataset, encodings={name: known[name, size] for name, size in needed.items()})
+
+
+_ENCODED: WeakKeyDictionary[PackedDataset, dict[tuple[str, int], Tensor]] = WeakKeyDictionary()
+"""By name and size, for as long as the data set is there."""
 
 
 def _facts(dataset: PackedDataset) -> dict[str, Any]:
