@@ -76,6 +76,19 @@ def _locked_folder(path: Path) -> tuple[Path, int]:
             os.close(lock)
 
 
+@contextmanager
+def alone_with(path: Path, otherwise: str) -> Iterator[None]:
+    """No other process holds ``path`` in such a block; the error if one does. Released by any end of the process."""
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(otherwise) from None
+        except OSError:  # no locks on this file system
+            pass
+        yield
+
+
 def make_folder(folder: Path, *, wanted: Path | None = None) -> None:
     """The folder is there, or else an error that says why not; ``wanted`` is the file that was to be written in it."""
     try:

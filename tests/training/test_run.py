@@ -15,7 +15,7 @@ import torch
 from mnagt import load_dataset, load_model, resume, train
 from mnagt.data import EMBEDDED
 from mnagt.errors import InputError
-from mnagt.files import read_json
+from mnagt.files import alone_with, read_json
 from mnagt.training.answers import evaluate, predict
 from mnagt.training.checkpoint import load_tensors
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
@@ -147,6 +147,16 @@ def test_structural_encodings_are_worked_out_once_for_the_data_set():
     one, both = with_encodings(mutag, {"random-walk": 3}), with_encodings(mutag, {"random-walk": 3, "laplacian": 2})
     assert both.encodings["random-walk"] is one.encodings["random-walk"]
     assert with_encodings(mutag, {"random-walk": 4}).encodings["random-walk"].shape[1] == 4
+
+
+def test_one_process_at_a_time_goes_on_with_a_run(tmp_path):
+    train(CONFIG, tmp_path / "run")
+    with (
+        alone_with(tmp_path / "run" / "run.json", "busy"),
+        pytest.raises(InputError, match="another process is at work on this run"),
+    ):
+        resume(tmp_path / "run")
+    resume(tmp_path / "run")
 
 
 def test_tensorboard_gets_every_epoch(tmp_path):

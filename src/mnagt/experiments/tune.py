@@ -1,15 +1,13 @@
 """A search for settings: Optuna draws them, validation judges them, and the test part is never scored."""
 
-import fcntl
 import gc
 import multiprocessing
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +23,7 @@ from mnagt.experiments.trials import fingerprint, rooted, same_data
 from mnagt.experiments.tune_space import Range, Space, search_space, with_settings
 from mnagt.experiments.tune_study import PATIENCE, Ground, Signs, beating, begin_anew, located, open_study
 from mnagt.experiments.tune_study import load_optuna as _optuna
-from mnagt.files import make_folder
+from mnagt.files import alone_with, make_folder
 from mnagt.settings import at_least
 from mnagt.tasks import Unasked
 from mnagt.training.config import RunConfig
@@ -173,7 +171,8 @@ def tune(
         pick_device(config.device)
     for seed in range(search.seeds):
         make_split(ground.seeded(config, seed).split, dataset)
-    with _alone(out):
+    make_folder(out)
+    with alone_with(out / LOCK, f"{out}: another search is at work there; wait for it or choose another --out"):
         study = open_study(ground, dataset)
 
         def ended(tried: Tried) -> None:
@@ -428,20 +427,6 @@ def _distribution(entry: Range | tuple) -> "optuna.distributions.BaseDistributio
         return kinds.CategoricalDistribution(entry)
     kind = kinds.IntDistribution if isinstance(entry.low, int) else kinds.FloatDistribution
     return kind(entry.low, entry.high, log=entry.log)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """No other search works in ``folder``, so that a trial under way in its file is one that was lost."""
-    make_folder(folder)
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"{folder}: another search is at work there; wait for it or choose another --out"
-            ) from None
-        yield
 
 
 def _tried(trial: "optuna.trial.FrozenTrial") -> Tried:

@@ -4,7 +4,7 @@ import hashlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.smiles import scaffold_split, smiles_of
 from mnagt.data.splits import Split, group_split, official_split, random_split, split_from_files, stratified_folds
 from mnagt.errors import InputError, shown
-from mnagt.files import read_json, write_json
+from mnagt.files import alone_with, read_json, write_json
 from mnagt.models import MODELS, full_settings
 from mnagt.models.graph_model import GraphModel
 from mnagt.registry import lookup
@@ -151,13 +151,22 @@ def _run(
     check_room(model, dataset, config.train, device)
     kept_in = out if ranks.is_first else None
     with (
+        ExitStack() as held,
         room_on(device, config),
         stop_requests() as should_stop,
         RunLogs(kept_in, (reporter if ranks.is_first else None) or Reporter(), tensorboard) as logs,
     ):
-        if kept_in is not None and not (kept_in / RUN).exists():  # nothing is written for a run that cannot begin
-            write_json(kept_in / SPLIT, split.to_dict())
-            write_json(kept_in / RUN, {"config": asdict(config), "dataset": _facts(dataset)})
+
+        def begin() -> None:
+            """Nothing is written for a run that cannot begin, nor by two at once."""
+            if out is not None:
+                if not (out / RUN).exists():
+                    write_json(out / SPLIT, split.to_dict())
+                    write_json(out / RUN, {"config": asdict(config), "dataset": _facts(dataset)})
+                busy = f"{out}: another process is at work on this run; wait for it, or choose another --out"
+                held.enter_context(alone_with(out / RUN, busy))
+
+        ranks.told(begin)
         trainer = Trainer(
             model,
             dataset,
