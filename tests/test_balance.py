@@ -43,3 +43,13 @@ def test_a_run_balances_by_its_training_part(tmp_path):
     task = load_model(tmp_path / "run").task
     assert isinstance(task, SingleLabel)
     torch.testing.assert_close(torch.tensor(task.weights), counts.sum() / (2 * counts))
+
+
+def test_a_smoothed_answer_leaves_some_to_every_class():
+    target, output = torch.tensor([0, 2, NO_CLASS]), torch.randn(3, 3)
+    log, spread = output.log_softmax(dim=1)[:2], torch.full((2, 3), 0.1)
+    answers = 0.7 * F.one_hot(target[:2], 3) + spread
+    loss = SingleLabel(("a", "b", "c")).smoothed(0.3).loss(output, target)
+    torch.testing.assert_close(loss, -(answers * log).sum(dim=1).mean())
+    with pytest.raises(InputError, match="this task is regression; leave out smoothing"):
+        Regression(("y",)).smoothed(0.1)

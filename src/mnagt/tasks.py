@@ -63,6 +63,10 @@ class Task(ABC):
         """This task with a loss in which every class of the training targets counts the same."""
         raise InputError(f"classes can be balanced, and this task is {self.kind}; leave out balance")
 
+    def smoothed(self, share: float) -> "Task":
+        """The same task, with so much of each answer spread over all classes in the loss."""
+        raise InputError(f"one class of several can be smoothed, and this task is {self.kind}; leave out smoothing")
+
     def is_better(self, score: float, than: float | None) -> bool:
         """A score that is not a number is better than nothing, and worse than any other."""
         if than is None or math.isnan(than):
@@ -77,6 +81,8 @@ class SingleLabel(Task):
     classes: tuple[str, ...]
     weights: tuple[float, ...] = ()
     """How much a graph of each class counts in the loss; none where all count the same."""
+    smoothing: float = 0.0
+    """Share of each answer that the loss spreads over all classes."""
     kind: ClassVar[str] = "single-label"
     metric = "accuracy"
 
@@ -92,7 +98,8 @@ class SingleLabel(Task):
 
     def loss(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
         weight = _numbers(self.weights, output.dtype, output.device) if self.weights else None
-        return F.cross_entropy(output, target, weight, reduction="sum") / _divisor(self.answers(target))
+        loss = F.cross_entropy(output, target, weight, reduction="sum", label_smoothing=self.smoothing)
+        return loss / _divisor(self.answers(target))
 
     def answers(self, target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
         is_known = target != NO_CLASS
@@ -105,6 +112,9 @@ class SingleLabel(Task):
         """A graph counts by how rare its class is: graphs / (classes · graphs of its class)."""
         counts = torch.bincount(target[target >= 0].cpu(), minlength=self.outputs).clamp(min=1)
         return replace(self, weights=tuple((counts.sum() / (len(counts) * counts)).tolist()))
+
+    def smoothed(self, share: float) -> "SingleLabel":
+        return replace(self, smoothing=share)
 
     def scores(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> dict[str, float]:
         return {"accuracy": metrics.accuracy(output.argmax(dim=1), target)}

@@ -31,6 +31,8 @@ class TrainConfig:
     """Validate and keep a running average of the weights, of which each step leaves this share (0.99); 0 for none."""
     balance: bool = False
     """Weigh the classes in the loss so that each counts the same, however rare it is in the training part."""
+    smoothing: float = 0.0
+    """Share of each answer that the loss spreads over all classes: the model is never quite sure; 0 for none."""
     precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
     """Arithmetic of products: fp32, tf32 (fp32 that a GPU multiplies with 10 bits), bf16 (throughout; fastest on
     a GPU); auto is tf32 on a GPU, fp32 on a CPU."""
@@ -45,8 +47,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "epochs", "batch_size", "choose_over")
-        at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "average", "seed", "checkpoint_seconds")
-        below(self, 1, "warmup", "average")
+        at_least(self, 0, "lr", "weight_decay", "warmup", "clip", "average", "smoothing", "seed", "checkpoint_seconds")
+        below(self, 1, "warmup", "average", "smoothing")
         below(self, math.inf, "lr", "weight_decay", "clip")
         literals(self)
 

@@ -128,6 +128,8 @@ def prepared(config: RunConfig, dataset: PackedDataset, split: Split) -> tuple[G
     task = dataset.task.fitted(dataset.targets[split.train])
     if config.train.balance:
         task = task.balanced(dataset.targets[split.train])
+    if config.train.smoothing:
+        task = task.smoothed(config.train.smoothing)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
         model = built(config.model, config.settings, dataset.features, task.outputs)
