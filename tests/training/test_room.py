@@ -1,6 +1,8 @@
 """What would not fit is refused before training, with what it would take."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
+from mnagt.graphs.room import give_back_freed
 from mnagt.models import build_model
 from mnagt.tasks import Regression
 from mnagt.training import room
@@ -52,3 +55,17 @@ def test_layers_that_are_worked_out_again_are_not_all_kept(monkeypatch):
     with pytest.raises(InputError, match="train with recompute"):
         check_room(model, dataset, TrainConfig(), CPU)
     check_room(model, dataset, replace(TrainConfig(), recompute=True), CPU)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux tells how much memory is taken")
+def test_holes_left_by_what_was_freed_go_back_to_the_system():
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    blocks = [bytearray(100_000) for _ in range(2000)]
+    kept = blocks[9::10]
+    del blocks
+    before = resident()
+    give_back_freed()
+    assert before - resident() > 100e6
+    assert len(kept) == 200

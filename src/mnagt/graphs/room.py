@@ -1,6 +1,8 @@
-"""Whether there is memory for what is about to be made, asked before it is."""
+"""Whether there is memory for what is about to be made, asked before it is; and what was freed, given back."""
 
+import ctypes
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -53,6 +55,16 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
+
+
+def give_back_freed() -> None:
+    """Memory that was freed goes back to the system.
+
+    glibc keeps what it may need again, and batches of unlike sizes leave holes in it: without this a training on NCI1
+    grew from 1.2 to 3.1 GiB in an hour, of which it used half a GiB.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def in_words(size: float) -> str:
