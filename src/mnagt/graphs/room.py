@@ -60,8 +60,8 @@ def _lines(path: Path) -> list[str]:
 def give_back_freed() -> None:
     """Memory that was freed goes back to the system.
 
-    glibc keeps what it may need again, and batches of unlike sizes leave holes in it: without this a training on NCI1
-    grew from 1.2 to 3.1 GiB in an hour, of which it used half a GiB.
+    glibc keeps what it may need again, and batches of unlike sizes leave holes in it: a training on NCI1 that used
+    half a GiB had grown to 3.1 after an hour.
     """
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
