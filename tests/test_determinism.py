@@ -115,8 +115,10 @@ OPERATIONS: dict[str, Callable[[], list[Tensor]]] = {
     "batch norm": lambda: gradients(nn.BatchNorm1d(DIM), torch.randn(NODES, DIM)),
     "layer norm": lambda: gradients(nn.LayerNorm(DIM), torch.randn(NODES, DIM)),
 }
+CUT_BY_THREAD = "MKL cuts a product by threads on this processor (seen on one of 16 cores), on others it does not"
 BY_THREAD = pytest.mark.xfail(strict=False, reason="torch adds up what each thread has, and then the threads")
 EXCEPTIONS = {
+    "linear map": pytest.mark.xfail(strict=False, reason=CUT_BY_THREAD),
     "sum of all": BY_THREAD,
     "batch norm": BY_THREAD,
     "layer norm": BY_THREAD,  # in the gradients of its weights alone
@@ -134,6 +136,9 @@ def test_an_operation_gives_the_same_with_one_thread_or_two(name):
 
 @pytest.mark.parametrize(("name", "settings"), [("sortpool", {}), ("gt", {"norm": "none", "depth": 2})])
 def test_a_model_without_norms_trains_the_same_weights_with_one_thread_or_two(name, settings):
+    one, two = (with_threads(threads, OPERATIONS["linear map"]) for threads in (1, 2))
+    if not all(map(torch.equal, one, two)):
+        pytest.xfail(CUT_BY_THREAD)
     config = RunConfig("MUTAG", name, settings, TrainConfig(epochs=1, batch_size=188), device="cpu")
     assert_same_with_two_threads(lambda: train(config).trained.model.state_dict())
 

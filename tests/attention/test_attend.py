@@ -14,6 +14,8 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.buckets import Buckets
 
 HEADS, HEAD_DIM = 3, 7
+DEVICES = {"triton": "cuda" if torch.cuda.is_available() else "cpu"}
+"""Where a backend runs that does not run everywhere; Triton's interpreter takes the place of a GPU."""
 DTYPES = {"triton": torch.float32}
 """Backends that do not know float64; the tests of ``mnagt.fused.attention`` hold Triton's against it."""
 
@@ -21,8 +23,12 @@ DTYPES = {"triton": torch.float32}
 def heads(graph: GraphBatch, backend: str = "auto") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     g = generator(0)
     shape, dtype = (graph.num_nodes, HEADS, HEAD_DIM), DTYPES.get(backend, torch.float64)
-    q, k, v = (torch.randn(shape, generator=g, dtype=dtype, requires_grad=True) for _ in range(3))
+    q, k, v = (torch.randn(shape, generator=g, dtype=dtype).to(graph.device).requires_grad_() for _ in range(3))
     return q, k, v
+
+
+def batch_for(backend: str, sizes: list[int], density: float = 0.5) -> GraphBatch:
+    return random_batch(sizes, density, seed=0).to(DEVICES.get(backend, "cpu"))
 
 
 def with_step(graph: GraphBatch, step: int) -> GraphBatch:
@@ -65,7 +71,7 @@ def test_a_graph_does_not_see_its_batch(graph):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_equal_keys_give_the_mean_of_the_values(backend):
-    graph = random_batch([5, 1, 3], 0.5, seed=0)
+    graph = batch_for(backend, [5, 1, 3])
     q, k, v = heads(graph, backend)
     out = attend(q, torch.ones_like(k), v, graph, backend=backend)
     torch.testing.assert_close(out[:5], v[:5].mean(dim=0).expand(5, -1, -1))
@@ -73,9 +79,9 @@ def test_equal_keys_give_the_mean_of_the_values(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_forbidden_pair_is_not_attended(backend):
-    graph = random_batch([2, 3], 1.0, seed=0)
+    graph = batch_for(backend, [2, 3], 1.0)
     q, k, v = heads(graph, backend)
-    only_self = torch.full((int(graph.pair_ptr[-1]), 1), -torch.inf, dtype=q.dtype)
+    only_self = torch.full((int(graph.pair_ptr[-1]), 1), -torch.inf, dtype=q.dtype, device=q.device)
     only_self[[0, 3, 4, 8, 12]] = 0.0
     torch.testing.assert_close(attend(q, k, v, graph, bias=only_self, backend=backend), v)
 
@@ -84,7 +90,7 @@ def test_a_forbidden_pair_is_not_attended(backend):
     "backend", sorted(BACKENDS.keys() - {"triton"})
 )  # which is interpreted here, and tested elsewhere
 def test_dropout_changes_answers_and_keeps_their_mean(backend):
-    graph = random_batch([11], 0.5, seed=0)
+    graph = batch_for(backend, [11])
     q, k, v = (t.detach() for t in heads(graph, backend))
     plain = attend(q, k, v, graph, backend=backend)
     torch.manual_seed(0)
@@ -95,13 +101,13 @@ def test_dropout_changes_answers_and_keeps_their_mean(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_no_graphs_no_answers(backend):
-    graph = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [])
+    graph = batch_for(backend, [])
     assert attend(*heads(graph, backend), graph, backend=backend).shape == (0, HEADS, HEAD_DIM)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_heads_may_lie_on_two_axes(backend):
-    graph = random_batch([5, 1, 3], 0.5, seed=0)
+    graph = batch_for(backend, [5, 1, 3])
     q, k, v = heads(graph, backend)
     wide = [t.unflatten(1, (1, HEADS)) for t in (q, k, v)]
     two = attend(wide[0], wide[1], wide[2], graph, backend=backend)

@@ -8,13 +8,15 @@ from mnagt.attention.attend import BACKENDS, attend
 from mnagt.attention.linear import linear_attend
 
 SIZES = [4, 1, 2, 2]
+GPU = "cuda" if torch.cuda.is_available() else "cpu"  # where Triton's interpreter takes its place
 HEADS, HEAD_DIM = 2, 3
 
 
-def inputs(has_bias: bool, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+def inputs(has_bias: bool, dtype: torch.dtype, device: str = "cpu") -> tuple[torch.Tensor, ...]:
     g, pairs = generator(0), sum(n * n for n in SIZES)
     shapes = [(sum(SIZES), HEADS, HEAD_DIM)] * 3 + [(pairs, HEADS)] * has_bias
-    return tuple(torch.randn(shape, generator=g, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes)
+    drawn = (torch.randn(shape, generator=g, dtype=torch.float64) for shape in shapes)
+    return tuple(x.to(device, dtype).requires_grad_() for x in drawn)
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -37,11 +39,11 @@ def test_gradients_of_linear_attention_are_slopes():
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_gradients_of_tritons_kernels_are_slopes(has_bias):
     """They know fp32 at best: slopes along a random direction, over a step that leaves three digits."""
-    graph = random_batch(SIZES, 0.5, seed=0)
+    graph = random_batch(SIZES, 0.5, seed=0).to(GPU)
 
     def attention(q, k, v, bias=None):
         return attend(q, k, v, graph, bias=bias, backend="triton")
 
     assert torch.autograd.gradcheck(
-        attention, inputs(has_bias, torch.float32), eps=1e-2, atol=2e-3, rtol=2e-3, fast_mode=True
+        attention, inputs(has_bias, torch.float32, GPU), eps=1e-2, atol=2e-3, rtol=2e-3, fast_mode=True
     )
