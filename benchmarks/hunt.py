@@ -11,6 +11,7 @@ import time
 import tomllib
 from collections import defaultdict
 from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from statistics import mean
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("tries", type=Path, nargs="?", default=HERE / "hunt.toml", help="[benchmarks/hunt.toml]")
     parser.add_argument("--ledger", type=Path, default=HERE.parent / "results" / "hunt.jsonl")
     parser.add_argument("--datasets", nargs="+", default=["NCI1", "NCI109", "COLLAB"])
-    parser.add_argument("--only", nargs="+", help="names of tries")
+    parser.add_argument("--only", nargs="+", default=["*"], help="patterns of names of tries, such as 'b, *'")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101, 102])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
@@ -50,7 +51,7 @@ def main() -> None:
     for seed in options.seeds:
         for each in tries:
             for name in each.get("datasets", options.datasets):
-                if name in options.datasets and each["name"] in (options.only or [each["name"]]):
+                if name in options.datasets and any(fnmatchcase(each["name"], one) for one in options.only):
                     config = with_seed(_changed(_recipe(name), each, options.epochs), seed)
                     asked[trial_key(config)] = (each["name"], name)
                     if trial_key(config) not in there:

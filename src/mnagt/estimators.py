@@ -23,7 +23,7 @@ from mnagt.training.config import TrainConfig
 from mnagt.training.devices import pick_device
 from mnagt.training.fit import Trainer
 from mnagt.training.model_folder import Trained, built
-from mnagt.training.run import with_encodings
+from mnagt.training.run import met
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -81,9 +81,7 @@ class _GraphEstimator(BaseEstimator):
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(seed)
             model = built(self.model, settings, dataset.features, task.outputs)
-        trainer = Trainer(
-            model, with_encodings(dataset, model.encodings), split, task, config, device=pick_device(self.device)
-        )
+        trainer = Trainer(model, met(model, dataset, split.train), split, task, config, device=pick_device(self.device))
         trainer.run()
         origin = {
             "dataset": dataset.name,

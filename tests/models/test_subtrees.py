@@ -3,7 +3,7 @@ import torch
 from strategies import random_batch
 
 from mnagt.graphs.subtrees import subtrees
-from mnagt.models.subtrees import Subtrees
+from mnagt.models.subtrees import SLOTS, Subtrees
 
 
 @pytest.fixture
@@ -12,11 +12,51 @@ def batch():
 
 
 def test_every_graph_is_the_sum_over_its_subtrees(batch):
-    model, names = Subtrees(3, rounds=2, rows=11, dropout=0.5).eval(), subtrees(batch, 2) % 11
+    model, names = Subtrees(3, rounds=2, rows=11, dropout=0.5).eval(), subtrees(batch, 2) % SLOTS % 11
     out = torch.zeros(3, 3)
     for v, (one, two) in enumerate(names.tolist()):
         out[batch.graph_of_node[v]] += model.table.weight[one] + model.table.weight[11 + two]
     torch.testing.assert_close(model(batch), out)
+
+
+def names_of(*graphs: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Names of a single round, and the graph of each."""
+    graph = torch.tensor([g for g, names in enumerate(graphs) for _ in names])
+    return torch.tensor([[name] for names in graphs for name in names]), graph
+
+
+def rows(model: Subtrees, *names: int) -> list[int]:
+    return [int(model.row[name]) for name in names]
+
+
+def test_only_names_of_several_training_graphs_count():
+    model = Subtrees(3, rounds=1, rows=8, dropout=0.0)
+    model.meet(*names_of([5, 5, 5], [6, 7], [7, 6], [9, 7]))
+    assert rows(model, 7, 6) == [0, 1]  # in three graphs, in two
+    assert all(row < 0 for row in rows(model, 5, 9, 1))  # however often one graph has them
+
+
+def test_the_commonest_names_get_the_rows():
+    model = Subtrees(3, rounds=1, rows=2, dropout=0.0, least=1)
+    model.meet(*names_of([5, 6, 7], [6, 7], [6]))
+    assert rows(model, 6, 7) == [0, 1]
+    assert rows(model, 5)[0] < 0
+
+
+def test_names_that_do_not_count_add_nothing(batch):
+    model = Subtrees(3, rounds=2, rows=11, dropout=0.0)
+    model.meet(subtrees(batch, 2)[:5], torch.zeros(5, dtype=torch.long))  # one graph: nothing is common
+    assert not model(batch).any()
+    model.least = 1
+    model.meet(subtrees(batch, 2)[:5], torch.zeros(5, dtype=torch.long))
+    known = model(batch)[0]
+    torch.testing.assert_close(
+        known, sum(model.table.weight[r] for r in model.row[_slots(batch)[:5]].flatten().tolist())
+    )
+
+
+def _slots(batch) -> torch.Tensor:
+    return subtrees(batch, 2).long() % SLOTS + SLOTS * torch.arange(2)
 
 
 def test_in_training_subtrees_are_left_out_and_the_mean_is_kept(batch):

@@ -69,7 +69,9 @@ class MnagtConfig:
     subtrees: int = 4
     """Rounds of Weisfeiler and Leman whose subtrees are counted beside the readout; 0 for none."""
     subtree_rows: int = 8192
-    """Rows of the table of each round."""
+    """Subtrees of each round that are counted, at most: those that most training graphs have."""
+    subtree_graphs: int = 2
+    """Training graphs that must have a subtree for it to count."""
     subtree_dropout: float = 0.6
     """Share of subtrees left out in training."""
     head_dropout: float = 0.0
@@ -77,7 +79,7 @@ class MnagtConfig:
 
     def __post_init__(self) -> None:
         dropouts = ("dropout", "attention_dropout", "subtree_dropout", "head_dropout")
-        at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn", "subtree_rows")
+        at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn", "subtree_rows", "subtree_graphs")
         at_least(self, 0, "max_hop", "scale", "random_walk", "laplacian", "balls", "subtrees", *dropouts)
         below(self, 1, *dropouts)
         one_of(self, conv={"auto", *CONVOLUTIONS}, mixer=MIXERS, norm=NORMS, readout=READOUTS)
@@ -117,7 +119,13 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
 
     counted = None
     if config.subtrees:
-        counted = Subtrees(config.dim, config.subtrees, rows=config.subtree_rows, dropout=config.subtree_dropout)
+        counted = Subtrees(
+            config.dim,
+            config.subtrees,
+            rows=config.subtree_rows,
+            dropout=config.subtree_dropout,
+            least=config.subtree_graphs,
+        )
     width = 2 * config.dim if config.subtrees else config.dim
     return GraphModel(
         NodeEncoder(

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.data import DATASETS, load_dataset, own_graphs
@@ -133,7 +134,17 @@ def prepared(config: RunConfig, dataset: PackedDataset, split: Split) -> tuple[G
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
         model = built(config.model, config.settings, dataset.features, task.outputs)
-    return model, with_encodings(dataset, model.encodings), task
+    return model, met(model, dataset, split.train), task
+
+
+def met(model: GraphModel, dataset: PackedDataset, train: Int[Tensor, "some"]) -> PackedDataset:
+    """The data set with the encodings that the model needs, which learns which subtrees the training part has."""
+    dataset = with_encodings(dataset, model.encodings)
+    if model.subtrees is not None:
+        graph = torch.repeat_interleave(torch.arange(len(dataset)), dataset.node_ptr.diff())
+        is_train = torch.zeros(len(dataset), dtype=torch.bool).index_fill_(0, train, True)[graph]
+        model.subtrees.meet(dataset.encodings["subtrees"][is_train], graph[is_train])
+    return dataset
 
 
 def _run(
