@@ -36,6 +36,12 @@ def test_only_names_of_several_training_graphs_count():
     assert all(row < 0 for row in rows(model, 5, 9, 1))  # however often one graph has them
 
 
+def test_names_that_share_a_slot_are_not_taken_for_one():
+    model = Subtrees(3, rounds=1, rows=8, dropout=0.0)
+    model.meet(*names_of([5, 6], [5 + SLOTS, 6]))
+    assert [row < 0 for row in rows(model, 5, 6)] == [True, False]
+
+
 def test_the_commonest_names_get_the_rows():
     model = Subtrees(3, rounds=1, rows=2, dropout=0.0, least=1)
     model.meet(*names_of([5, 6, 7], [6, 7], [6]))

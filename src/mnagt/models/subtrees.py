@@ -9,7 +9,7 @@ from mnagt.graphs.subtrees import subtrees
 from mnagt.models.lookup import look_up
 
 SLOTS = 2**18
-"""Names are told apart by their remainder by this: one in thirty unknown ones is taken for one of 8,192 known."""
+"""Names are looked up by their remainder by this: one in thirty unknown ones is taken for one of 8,192 known."""
 
 
 class Subtrees(nn.Module):
@@ -38,13 +38,11 @@ class Subtrees(nn.Module):
         graphs = int(graph.max()) + 1
         for r, row in enumerate(self.row.view(self.rounds, SLOTS)):
             row.copy_(~(torch.arange(SLOTS) % self.rows + r * self.rows))
-            slot = (
-                torch.unique(names[:, r].long() % SLOTS * graphs + graph) // graphs
-            )  # once for each graph that has it
-            slot, having = slot.unique_consecutive(return_counts=True)
-            slot, having = slot[having >= self.least], having[having >= self.least]
-            kept = slot[having.argsort(descending=True, stable=True)[: self.rows]]
-            row[kept] = torch.arange(len(kept), dtype=torch.int32) + r * self.rows
+            name = torch.unique(names[:, r].long() * graphs + graph) // graphs  # once for each graph that has it
+            name, having = name.unique_consecutive(return_counts=True)
+            name, having = name[having >= self.least], having[having >= self.least]
+            kept = name[having.argsort(descending=True, stable=True)[: self.rows]]
+            row[kept % SLOTS] = torch.arange(len(kept), dtype=torch.int32) + r * self.rows
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
         return graph.nodes_of @ self.of_nodes(graph)
