@@ -67,7 +67,9 @@ def search_space(
     if isinstance(given, Path | str):
         where, given = f"{given}: space", read_space(given)
     there = _settings(config)
-    space = {name: _widened(RANGES[name], value) for name, value in there.items() if name in RANGES}
+    space = {
+        name: _widened(RANGES[name], value) for name, value in there.items() if name in RANGES and value is not None
+    }
     for name, told in (given or {}).items():
         if name in ALIKE:
             raise InputError(f"{where}: {name} is the same for all trials; take it out, and set it for the run")

@@ -64,10 +64,12 @@ class MnagtConfig:
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
     laplacian: int = 0
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
-    balls: int = 0
-    """Size, density and twins of each node's surroundings added to the nodes, up to so many edges away; 0 for none."""
-    subtrees: int = 4
-    """Rounds of Weisfeiler and Leman whose subtrees are counted beside the readout; 0 for none."""
+    balls: int | None = None
+    """Size, density and twins of each node's surroundings added to the nodes, up to so many edges away; 0 for none.
+    If not given: 1 where nodes carry nothing, else 0."""
+    subtrees: int | None = None
+    """Rounds of Weisfeiler and Leman whose subtrees are counted beside the readout; 0 for none. If not given: 4 where
+    nodes carry labels, else 0."""
     subtree_rows: int = 8192
     """Subtrees of each round that are counted, at most: those that most training graphs have."""
     subtree_graphs: int = 2
@@ -80,7 +82,8 @@ class MnagtConfig:
     def __post_init__(self) -> None:
         dropouts = ("dropout", "attention_dropout", "subtree_dropout", "head_dropout")
         at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn", "subtree_rows", "subtree_graphs")
-        at_least(self, 0, "max_hop", "scale", "random_walk", "laplacian", "balls", "subtrees", *dropouts)
+        at_least(self, 0, "max_hop", "scale", "random_walk", "laplacian", *dropouts)
+        at_least(self, 0, *(name for name in ("balls", "subtrees") if getattr(self, name) is not None))
         below(self, 1, *dropouts)
         one_of(self, conv={"auto", *CONVOLUTIONS}, mixer=MIXERS, norm=NORMS, readout=READOUTS)
         literals(self)
@@ -117,23 +120,25 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
             dropout=config.dropout,
         )
 
+    rounds = (4 if features.nodes.labels else 0) if config.subtrees is None else config.subtrees
+    radius = (0 if features.nodes else 1) if config.balls is None else config.balls
     counted = None
-    if config.subtrees:
+    if rounds:
         counted = Subtrees(
             config.dim,
-            config.subtrees,
+            rounds,
             rows=config.subtree_rows,
             dropout=config.subtree_dropout,
             least=config.subtree_graphs,
         )
-    width = 2 * config.dim if config.subtrees else config.dim
+    width = 2 * config.dim if rounds else config.dim
     return GraphModel(
         NodeEncoder(
             features.nodes,
             config.dim,
             random_walk=config.random_walk,
             laplacian=config.laplacian,
-            balls=config.balls,
+            balls=radius,
         ),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
