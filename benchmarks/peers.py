@@ -31,6 +31,7 @@ from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer
 from mnagt.models.norms import BatchNorm
 from mnagt.models.readouts import Sum
+from mnagt.models.subtrees import Subtrees
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit.script, at import
@@ -46,7 +47,7 @@ DEGREES = 513
 def pyg_list(dataset: PackedDataset, graphs: Tensor | None = None, extra: tuple[str, ...] = ()) -> list[Data]:
     """The graphs (all, or those of these numbers) as PyTorch Geometric keeps them.
 
-    ``extra`` names what a model ``reads`` beyond labels and edges, worked out beforehand: the data set's ``subtrees``,
+    ``extra`` names what a model ``reads`` beyond labels and edges, worked out beforehand: encodings of the data set,
     or all pairs of nodes as ``complete_edge_index``.
     """
     batch = dataset.batch(torch.arange(len(dataset)) if graphs is None else graphs)
@@ -54,9 +55,9 @@ def pyg_list(dataset: PackedDataset, graphs: Tensor | None = None, extra: tuple[
     some = cast(list[Any], to_pyg(batch).to_data_list())
     for graph, degree in zip(some, batch.in_degree.long().split(sizes), strict=True):
         graph.x = F.one_hot(graph.x[:, 0].long(), labels[0]).float() if labels else degree
-    if "subtrees" in extra:
-        for graph, names in zip(some, batch.encodings["subtrees"].split(sizes), strict=True):
-            graph.subtrees = names
+    for name in batch.encodings.keys() & extra:
+        for graph, rows in zip(some, batch.encodings[name].split(sizes), strict=True):
+            graph[name] = rows
     if "complete_edge_index" in extra:
         for graph, size in zip(some, sizes, strict=True):
             node = torch.arange(size)
@@ -76,33 +77,44 @@ def gin_conv() -> GINConv:
 class Padded(nn.Module):
     """Our default model with scatter, padding and a mask, in plain PyTorch around the very parameters of ``model``."""
 
-    reads = ("subtrees",)
-
     def __init__(self, model: GraphModel) -> None:
         super().__init__()
+        self.reads = tuple(model.encodings)
         if not isinstance(model.readout, Sum):
             raise TypeError(f"the twin pools by sum, and the model by {type(model.readout).__name__}")
-        columns, degree, subtrees = model.encoder.columns, model.encoder.degree, model.subtrees
+        columns, degree, balls = model.encoder.columns, model.encoder.degree, model.encoder.balls
         labels = columns.labels if columns is not None else degree
         assert labels is not None
-        assert subtrees is not None
-        self.table, self.subtrees = labels.table, subtrees.table
-        self.rounds, self.rows, self.dropout = subtrees.rounds, subtrees.rows, subtrees.dropout
+        self.table = labels.table
+        self.balls = None if balls is None else nn.Sequential(plain(balls.standardise), plain(balls.project))
+        self.counted = None if model.subtrees is None else Counted(model.subtrees)
         self.layers = nn.ModuleList(PaddedLayer(cast(Layer, layer)) for layer in model.layers)
-        self.norm, self.head = plain(model.norm), plain(model.head)
+        self.norm, self.head = None if model.norm is None else plain(model.norm), plain(model.head)
 
     def forward(self, data: Any) -> Tensor:
         if data.x.is_floating_point():
             x = data.x.to(self.table.weight.dtype) @ self.table.weight[1:]  # the first row is that of no label
         else:
             x = self.table(data.x.clamp(max=self.table.num_embeddings - 1))
+        if self.balls is not None:
+            x = x + self.balls(data.balls.to(x.dtype))
         for layer in self.layers:
             x = layer(x, data.edge_index, data.batch)
-        parts = (global_add_pool(part, data.batch, data.num_graphs) for part in (x, self.counted(data.subtrees)))
-        return self.head(self.norm(torch.cat([*parts], dim=1)))
+        parts = [x] if self.counted is None else [x, self.counted(data.subtrees)]
+        pooled = torch.cat([global_add_pool(part, data.batch, data.num_graphs) for part in parts], dim=1)
+        return self.head(pooled if self.norm is None else self.norm(pooled))
 
-    def counted(self, names: Tensor) -> Tensor:
-        vectors = self.subtrees(names.long() % self.rows + self.rows * torch.arange(self.rounds, device=names.device))
+
+class Counted(nn.Module):
+    """Our table of subtrees, before any are chosen."""
+
+    def __init__(self, subtrees: Subtrees) -> None:
+        super().__init__()
+        self.table, self.dropout = subtrees.table, subtrees.dropout
+        self.rounds, self.rows = subtrees.rounds, subtrees.rows
+
+    def forward(self, names: Tensor) -> Tensor:
+        vectors = self.table(names.long() % self.rows + self.rows * torch.arange(self.rounds, device=names.device))
         if self.training and self.dropout:
             stays = torch.rand(names.shape, device=names.device) >= self.dropout
             vectors = vectors * (stays / (1 - self.dropout))[:, :, None].to(vectors.dtype)
@@ -168,8 +180,10 @@ def plain(module: nn.Module | None) -> nn.Module:
         linear.weight, linear.bias = module.weight, module.bias
         return linear
     if isinstance(module, BatchNorm):
-        norm = nn.BatchNorm1d(len(module.running_mean), eps=module.eps, momentum=module.momentum)
-        norm.weight, norm.bias = cast(nn.Parameter, module.weight), cast(nn.Parameter, module.bias)
+        has_scale = module.weight is not None
+        norm = nn.BatchNorm1d(len(module.running_mean), eps=module.eps, momentum=module.momentum, affine=has_scale)
+        if has_scale:
+            norm.weight, norm.bias = cast(nn.Parameter, module.weight), cast(nn.Parameter, module.bias)
         norm.running_mean, norm.running_var = module.running_mean, module.running_var
         return nn.Sequential(norm, nn.ReLU()) if module.relu else norm
     assert isinstance(module, (nn.GELU, nn.ReLU, nn.Dropout)), f"no plain twin of {type(module).__name__}"
