@@ -30,7 +30,7 @@ def add_options(
                 option(prefix + field.name),
                 dest=prefix + field.name,
                 metavar=_metavar(hints[field.name]),
-                help=f"{text} [{field.default}]".replace("%", "%%"),
+                help=(text if field.default is None else f"{text} [{field.default}]").replace("%", "%%"),
             )
 
 
