@@ -1,4 +1,4 @@
-"""Whole training epochs of the default model at four layers: ours against the models that people write today.
+"""Whole training epochs of the default model, at four layers and three kernels, against what people write today.
 
 Batches are built, then forward, loss, backward, clipping and AdamW: all of it counts. Ours trains by its ``Trainer``;
 the peers (``peers.py`` says what they are) by a loop that does the same over PyTorch Geometric's ``DataLoader``, with
@@ -13,17 +13,19 @@ order.)
 
 On a GPU ours trains in bf16, and in tf32 beside it; the peers in ``--precision``, by default tf32, in which they are
 faster than in bf16. Peak memory is counted from before each is built to the end of its first epoch, less what the
-others hold: 'MiB' is what tensors took, 'reserved' what PyTorch took from the device for it.
+others hold: 'MiB' is what tensors took, 'reserved' what PyTorch took from the device for it. What ``--out`` holds of
+other data sets stays.
 """
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import common
 import torch
-from peers import DEPTH, PEERS, Padded, pyg_list
+from peers import DEPTH, MAX_HOP, PEERS, Padded, pyg_list
 from torch import nn
 from torch.utils.data import Sampler
 from torch_geometric.data import Data
@@ -148,7 +150,7 @@ class Contest:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         torch.manual_seed(SEED)
-        settings = {"depth": DEPTH, **(settings or {})}
+        settings = {"depth": DEPTH, "max_hop": MAX_HOP, "dropout": 0.0, **(settings or {})}
         self.model = build_model("mnagt", settings, dataset.features, dataset.task.outputs).to(dtype)
         self.dataset = with_encodings(dataset, self.model.encodings)
         self.split, self.config, self.device, self.workers = split, config, device, workers
@@ -287,14 +289,20 @@ def main() -> None:
     torch.set_num_threads(THREADS if device.type == "cpu" else torch.get_num_threads())
 
     print(f"{device_name(device)}; attention: {active_backend(device)}\n")
-    settings = {"seed": SEED, "depth": DEPTH, "device": device_name(device), "attention": active_backend(device)}
+    settings = {
+        "seed": SEED,
+        "depth": DEPTH,
+        "max_hop": MAX_HOP,
+        "device": device_name(device),
+        "attention": active_backend(device),
+    }
     counts = {"precision": options.precision, "rounds": options.rounds, "workers": options.workers}
-    figures: dict[str, dict[str, Any]] = {}
+    figures = {} if options.out is None or not options.out.exists() else json.loads(options.out.read_text())["epochs"]
     for name in options.data:
         figures[name] = measure(name, options, device.type)
         print(shown(name, figures[name]), flush=True)
         common.write(options.out, {**settings, **counts, "epochs": figures})
-    misses = [missed(name, of, device.type) for name, of in figures.items()]
+    misses = [missed(name, figures[name], device.type) for name in options.data]
     common.exit_if_missed([line for lines in misses for line in lines])
 
 

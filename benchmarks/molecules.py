@@ -72,12 +72,13 @@ def measure(options: Any, device: str) -> dict[str, Any]:
     size = {
         "dim": options.dim,
         "depth": options.depth,
+        "max_hop": options.max_hop,
         "heads": options.heads,
         "head_dim": options.dim // options.heads,
     }
     models = {
         name: build_model(name, {**size, **own}, dataset.features, dataset.task.outputs)
-        for name, own in {"mnagt": {"subtrees": 0}, "mnagt-paper": {"dropout": 0.0}}.items()
+        for name, own in {"mnagt": {"subtrees": 0, "dropout": 0.0}, "mnagt-paper": {"dropout": 0.0}}.items()
     }
     graphs: list[Any] = to_pyg(dataset.batch(split.train)).to_data_list()  # type: ignore[assignment]
     for graph in graphs:
@@ -118,6 +119,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu or cuda")
     parser.add_argument("--dim", type=int, default=304, help="width of nodes")
     parser.add_argument("--depth", type=int, default=4, help="layers")
+    parser.add_argument("--max-hop", type=int, default=2, help="hops of the farthest kernel")
     parser.add_argument("--heads", type=int, default=4, help="heads of each kernel")
     parser.add_argument("--batch-size", type=int, default=1024, help="molecules in a batch")
     parser.add_argument("--batches", type=int, default=20, help="batches an epoch")

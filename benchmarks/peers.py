@@ -39,7 +39,7 @@ with warnings.catch_warnings():
     from torch_geometric.nn import GINConv, GPSConv, MessagePassing, global_add_pool
     from torch_geometric.utils import softmax, to_dense_batch
 
-DIM, DEPTH, HEADS = 64, 4, 2
+DIM, DEPTH, HEADS, MAX_HOP = 64, 4, 2, 2
 DEGREES = 513
 """Embeddings of degrees, as ours."""
 

@@ -42,7 +42,7 @@ def graphs_like_nci1(seed: int = 0, *, are_labelled: bool = True) -> PackedDatas
 def our_model(dataset: PackedDataset, seed: int = 0) -> GraphModel:
     """With branches that speak up, so that a difference would be heard."""
     torch.manual_seed(seed)
-    settings = {"depth": peers.DEPTH, "scale": 1.0, "subtree_dropout": 0.0}
+    settings = {"depth": peers.DEPTH, "max_hop": peers.MAX_HOP, "scale": 1.0, "dropout": 0.0, "subtree_dropout": 0.0}
     return build_model("mnagt", settings, dataset.features, dataset.task.outputs)
 
 

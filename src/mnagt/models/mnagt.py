@@ -29,9 +29,9 @@ from mnagt.settings import at_least, below, literals, one_of
 class MnagtConfig:
     dim: int = 64
     """Width of node vectors."""
-    depth: int = 5
+    depth: int = 3
     """Layers."""
-    max_hop: int = 2
+    max_hop: int = 1
     """c: kernels see what 0 to c layers of a GNN make of the nodes, so there are c + 1 of them."""
     heads: int = 2
     """Heads of each kernel."""
@@ -56,7 +56,7 @@ class MnagtConfig:
     """What attention and feed-forward are multiplied by at first; learned."""
     readout: str = "sum"
     """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
-    dropout: float = 0.0
+    dropout: float = 0.5
     """Share of a branch's output dropped in training."""
     attention_dropout: float = 0.0
     """Share of attention weights dropped in training (slower: the fused kernels do without)."""
