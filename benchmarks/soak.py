@@ -5,6 +5,9 @@ every few seconds, which is then asked to stop and has to save and say so; and `
 tenth request malformed. Resident memory of both is read every few seconds. What grows is the line fitted through the
 readings after the first third (by then allocators have settled), over the rest of the time; it may be ``GROWTH_MIB`` at
 most.
+
+glibc before 2.38 seldom gives an aligned block again that was freed, and torch asks for no others: there training grows
+unless another allocator takes its place (``LD_PRELOAD=libjemalloc.so.2``); the figures name it.
 """
 
 import asyncio
@@ -56,6 +59,7 @@ def main() -> None:
     print(f"training: {epochs} epochs, " + ("stopped and saved when asked" if ended_well else f"ended badly: {last}"))
     print(f"serving: {dict(answers)}")
     figures = {"minutes": options.minutes, "epochs": epochs, "answers": dict(answers), "memory": memory}
+    figures["preloaded"] = Path(os.environ.get("LD_PRELOAD", "")).name or None
     common.write(options.out, figures)
     grown = {name: each["growth_mib"] for name, each in memory.items() if each["growth_mib"] > GROWTH_MIB}
     common.exit_if_missed(
