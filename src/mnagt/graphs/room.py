@@ -1,8 +1,6 @@
-"""Whether there is memory for what is about to be made, asked before it is; and what was freed, given back."""
+"""Whether there is memory for what is about to be made, asked before it is."""
 
-import ctypes
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -55,16 +53,6 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
-
-
-def give_back_freed() -> None:
-    """Memory that was freed goes back to the system.
-
-    glibc keeps what it may need again, and batches of unlike sizes leave holes in it: a training on NCI1 that used
-    half a GiB had grown to 3.1 after an hour.
-    """
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def in_words(size: float) -> str:

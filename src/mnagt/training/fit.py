@@ -23,7 +23,6 @@ from mnagt.data.splits import Split
 from mnagt.errors import InputError
 from mnagt.files import write_json
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.room import give_back_freed
 from mnagt.models.recompute import Recomputed
 from mnagt.tasks import Task
 from mnagt.training.checkpoint import (
@@ -49,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 RECORDED_BATCHES = 64
 """A validation part of more batches is judged eagerly: its launches are no longer what it costs."""
-TIDY_SECONDS = 60.0
-"""How often memory that was freed goes back to the system."""
 NOT_FINITE = "not-finite.json"
 """Beside the checkpoint: the step at which training stopped because a number was not finite, and its graphs."""
 
@@ -134,7 +131,7 @@ class Trainer:
             self._take = self._take_recorded
             if len(split.valid) <= RECORDED_BATCHES * config.batch_size:
                 self._judge = self._judge_recorded
-        self._saved = self._counted = self._tidied = time.monotonic()
+        self._saved = self._counted = time.monotonic()
 
     def run(self) -> Position:
         """Train to the end; leave the best weights in the model."""
@@ -189,7 +186,6 @@ class Trainer:
                 _move(self.average, self.model, self.config.average if at.epoch or at.step else 0.0)
             at.step += 1
             self.reporter.step(at.step, len(graphs))
-            self._tidy()
             is_due = self.ranks.is_first and time.monotonic() - self._saved >= self.config.checkpoint_seconds
             is_over, is_due = self.ranks.any(self.should_stop(), is_due)
             if is_over or is_due:
@@ -201,11 +197,6 @@ class Trainer:
         if bad := self._watch.settled():
             self._stop_at(bad)
         return total.item() / len(self.split.train)
-
-    def _tidy(self) -> None:
-        if self.device.type == "cpu" and time.monotonic() - self._tidied >= TIDY_SECONDS:
-            give_back_freed()
-            self._tidied = time.monotonic()
 
     def _count_time(self) -> None:
         now = time.monotonic()
