@@ -68,6 +68,23 @@ def test_balls_are_counted_as_they_are_drawn(batch, radius):
         np.testing.assert_allclose(encoding.numpy(), np.stack(columns, axis=1), atol=1e-6)
 
 
+@given(batches(is_directed=None))
+def test_balls_of_large_graphs_are_those_of_small_ones(batch):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encodings, "LARGE", 3)
+        patch.setattr(encodings, "PAIRS_AT_ONCE", 7)
+        edge_by_edge = balls(batch, 1)
+    torch.testing.assert_close(edge_by_edge, balls(batch, 1))
+
+
+def test_balls_of_a_graph_of_any_size():
+    place = torch.arange(50_000)
+    ends = torch.cat([torch.stack([place, place.roll(far)]) for far in (1, 2, -1, -2)], dim=1)
+    ring = balls(GraphBatch.from_edges(ends, [50_000, 1]), 1)
+    five = torch.tensor([[np.log(5), 7 / 10, 0.0]], dtype=torch.float32)  # a node, two on each side, and their edges
+    torch.testing.assert_close(ring, torch.cat([five.expand(50_000, -1), torch.zeros(1, 3)]))
+
+
 @given(batches(is_directed=None), st.integers(1, 9))
 def test_laplacian_columns_are_the_first_eigenvectors_past_zero(batch, k):
     for g, encoding in enumerate(laplacian(batch, k).split(batch.sizes.tolist())):

@@ -20,6 +20,8 @@ from mnagt.graphs.subtrees import subtrees
 
 PAIRS_AT_ONCE = 2**22
 """Entries of the dense matrices worked on together; a larger graph is worked on alone."""
+LARGE = 4096
+"""Nodes of a graph above which balls are worked out edge by edge."""
 BYTES_PER_PAIR = 72
 """What the dense work needs at its peak for each entry (measured: up to 70)."""
 GIB_PER_GRAPH = 8
@@ -116,7 +118,10 @@ def balls(graph: GraphBatch, radius: int) -> Float[Tensor, "nodes three_each"]:
     """
     _check_count("radius", radius)
     encoding = torch.zeros(graph.num_nodes, 3 * radius, device=graph.device)
-    for block in blocks(graph):
+    most = LARGE if radius == 1 else None
+    for g in (graph.sizes > LARGE).nonzero().flatten().tolist() if most else ():
+        encoding[int(graph.node_ptr[g]) : int(graph.node_ptr[g + 1])] = nearest_balls(graph, g)
+    for block in blocks(graph, most):
         adjacency = (block.adjacency.maximum(block.adjacency.mT) > 0).float()
         adjacency.diagonal(dim1=1, dim2=2).zero_()
         reached = torch.eye(block.size, device=graph.device).expand_as(adjacency)
@@ -130,6 +135,41 @@ def balls(graph: GraphBatch, radius: int) -> Float[Tensor, "nodes three_each"]:
             columns += [size.log(), inside / (size * (size - 1)).clamp(min=1), twins.float().log()]
         encoding[block.nodes] = torch.stack(columns, dim=2)
     return encoding
+
+
+def nearest_balls(graph: GraphBatch, g: int) -> Float[Tensor, "own 3"]:
+    """``balls`` of radius 1 in graph ``g``, edge by edge: for graphs too large for a matrix over all pairs.
+
+    The edges among a node's neighbours close triangles with it. Balls are alike if the sums of marks over them are,
+    which collide once in 2^60.
+    """
+    start, n = int(graph.node_ptr[g]), int(graph.sizes[g])
+    edges = slice(int(graph.in_ptr[start]), int(graph.in_ptr[start + n]))
+    i, j = graph.destination[edges].long() - start, graph.source[edges].long() - start
+    i, j = i[i != j], j[i != j]
+    edge = torch.cat([i * n + j, j * n + i]).unique()  # both ways, in order
+    i, j = edge // n, edge % n
+    degree = torch.bincount(i, minlength=n)
+    first = degree.cumsum(0) - degree
+    mark = torch.randint(2**60, (n,), generator=torch.Generator().manual_seed(0)).to(i.device)
+    _, which, alike = mark.index_add(0, i, mark[j]).unique(return_inverse=True, return_counts=True)
+
+    triangles = torch.zeros(n, dtype=torch.long, device=i.device)
+    once = i < j
+    ends = torch.stack([i[once], j[once]])
+    few, many = ends.gather(0, degree[ends].argsort(dim=0, stable=True))  # who has fewer neighbours names them
+    part = (degree[few].cumsum(0) // PAIRS_AT_ONCE).cpu().unique_consecutive(return_counts=True)[1].tolist()
+    for a, b in zip(few.split(part), many.split(part), strict=True):
+        counts = degree[a]
+        third = j[ragged_arange(first[a], counts, int(counts.sum()))]
+        asked = torch.repeat_interleave(b, counts) * n + third
+        is_edge = edge[torch.searchsorted(edge, asked).clamp(max=len(edge) - 1)] == asked
+        triangles.index_add_(0, third, is_edge.long())
+        closed = torch.zeros_like(a).index_add_(0, torch.repeat_interleave(counts), is_edge.long())
+        triangles.index_add_(0, a, closed)
+        triangles.index_add_(0, b, closed)
+    size, inside = degree + 1.0, degree + triangles / 3  # each was met at its three edges
+    return torch.stack([size.log(), 2 * inside / (size * degree).clamp(min=1), alike[which].float().log()], dim=1)
 
 
 def flip_signs(
@@ -185,9 +225,9 @@ class Block(NamedTuple):
     adjacency: Float[Tensor, "graphs size size"]
 
 
-def blocks(graph: GraphBatch) -> Iterator[Block]:
-    """All graphs of the batch that have nodes, a bounded number of pairs at a time."""
-    largest = int(graph.sizes.max()) if graph.num_graphs else 0
+def blocks(graph: GraphBatch, most: int | None = None) -> Iterator[Block]:
+    """All graphs of the batch that have nodes (and ``most`` nodes at most), a bounded number of pairs at a time."""
+    largest = 0 if most or not graph.num_graphs else int(graph.sizes.max())
     gib = BYTES_PER_PAIR * largest**2 / 2**30
     if gib > GIB_PER_GRAPH:
         raise InputError(
@@ -197,6 +237,8 @@ def blocks(graph: GraphBatch) -> Iterator[Block]:
     edge_ptr = graph.in_ptr[graph.node_ptr].cpu()
     plan = Buckets.plan(graph.sizes, step=1)
     for bucket, graphs in zip(plan.groups, plan.graphs.split([b.graphs for b in plan.groups]), strict=True):
+        if most is not None and bucket.width > most:
+            continue
         for some in graphs.split(max(1, PAIRS_AT_ONCE // bucket.width**2)):
             yield _one_block(graph, some, bucket.width, edge_ptr)
 
