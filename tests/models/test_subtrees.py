@@ -42,6 +42,12 @@ def test_names_that_share_a_slot_are_not_taken_for_one():
     assert [row < 0 for row in rows(model, 5, 6)] == [True, False]
 
 
+def test_where_training_graphs_have_no_nodes_nothing_counts():
+    model = Subtrees(3, rounds=1, rows=8, dropout=0.0)
+    model.meet(torch.zeros(0, 1, dtype=torch.int32), torch.zeros(0, dtype=torch.long))
+    assert bool((model.row < 0).all())
+
+
 def test_the_commonest_names_get_the_rows():
     model = Subtrees(3, rounds=1, rows=2, dropout=0.0, least=1)
     model.meet(*names_of([5, 6, 7], [6, 7], [6]))

@@ -35,7 +35,7 @@ class Subtrees(nn.Module):
 
     def meet(self, names: Int[Tensor, "nodes rounds"], graph: Int[Tensor, "nodes"]) -> None:
         """Choose what to count by the names in the training part, whose nodes belong to these graphs."""
-        graphs = int(graph.max()) + 1
+        graphs = int(graph.max()) + 1 if len(graph) else 1
         for r, row in enumerate(self.row.view(self.rounds, SLOTS)):
             row.copy_(~(torch.arange(SLOTS) % self.rows + r * self.rows))
             name = torch.unique(names[:, r].long() * graphs + graph) // graphs  # once for each graph that has it
