@@ -267,6 +267,7 @@ def test_the_command_prints_a_table_and_writes_a_report(tmp_path, capsys):
         (["table1", "--only", "gcn/NCI2"], "--only gcn/NCI2: no such MODEL/DATASET; there are: gcn/NCI1, gat/NCI1"),
         (["table1", "--devices", "cuda:99"], "no device 'cuda:99'"),
         (["table1", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["table1", "--minutes", "-1"], "minutes must be at least 0, got -1.0"),
     ],
 )
 def test_what_cannot_be_done_is_refused(words, said, tmp_path, capsys):
@@ -311,6 +312,16 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     assert rest.splitlines()[-1].startswith(f"mnagt: interrupted; finished trials are in {tmp_path}/trials.jsonl")
     assert "Traceback" not in rest
     assert 3 <= len(Ledger(tmp_path / "trials.jsonl").by_key()) < 300
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_after_its_time_no_trial_is_begun(jobs, tmp_path, capsys):
+    words = ["reproduce", "table1", "--quick", "--datasets", "MUTAG", "--only", "gcn/*", "--device", "cpu"]
+    words += ["--jobs", jobs, "--out", str(tmp_path)]
+    assert main([*words, "--minutes", "0"]) == 0
+    assert "Incomplete: 0 of 2 trials are in the ledger" in capsys.readouterr().out
+    assert main([*words, "--minutes", "9"]) == 0
+    assert len(Ledger(tmp_path / "trials.jsonl").by_key()) == 2
 
 
 @pytest.mark.real_data

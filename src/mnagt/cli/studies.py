@@ -1,6 +1,7 @@
 """Many runs: the quickstart, trials, searches, the paper's experiments."""
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -149,6 +150,7 @@ def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     add("--only", nargs="+", default=(), metavar="MODEL/DATASET", help="only these; * stands for anything")
     add("--jobs", type=int, default=1, metavar="N", help="trials side by side [1]")
     add("--devices", "--device", type=_words, default=(), metavar="NAME,...", help="cpu, cuda:0,cuda:1, ... [auto]")
+    add("--minutes", type=float, default=math.inf, metavar="X", help="begin no trial after so long [no limit]")
     add("--ledger", type=Path, metavar="FILE", help="finished trials [results/trials.jsonl; of a quick look, in OUT]")
     add("--out", type=Path, metavar="FOLDER", help="where the report goes [runs/reproduce/EXPERIMENT]")
     add("--quick", action="store_true", help="few epochs and seeds, for a look")
@@ -182,6 +184,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         devices=args.devices,
         ray=_ray(args),
+        minutes=args.minutes,
     )
     make_folder(out)  # the report comes last: better to know now
     try:

@@ -1,5 +1,6 @@
 """Runs the paper's experiments: trials over a ledger, and a look at what it holds of them."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,10 +55,12 @@ class ReproduceConfig:
     """Devices on which trials take turns; none for what the recipes say."""
     ray: RayConfig | None = None
     """The cluster that runs them, in place of ``jobs`` processes."""
+    minutes: float = math.inf
+    """After so long no trial is begun."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "jobs")
-        at_least(self, 0, "first_seed")
+        at_least(self, 0, "first_seed", "minutes")
         literals(self)
         if self.seeds is not None:
             at_least(self, 1, "seeds")
@@ -288,7 +291,7 @@ def _run(
         line(trial, f"failed, {reason}")
 
     turns = {"jobs": config.jobs, "devices": config.devices, "ray": config.ray, "reporter": reporter}
-    run_trials(missing, ledger, told=told, failed=failed, **turns)
+    run_trials(missing, ledger, told=told, failed=failed, until=time.time() + 60 * config.minutes, **turns)
     for reason, (first, *others) in failures.items():
         problems.append(f"{first}{f' and {len(others)} others' if others else ''} failed: {reason}")
 

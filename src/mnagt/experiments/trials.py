@@ -1,6 +1,8 @@
 """Many trials of a few recipes: seeds side by side in processes or on a cluster, finished ones kept in a ledger."""
 
 import hashlib
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
@@ -56,12 +58,13 @@ def run_trials(
     told: Callable[[RunConfig, dict[str, Any]], None] = lambda config, record: None,
     failed: Callable[[RunConfig, Exception], None] | None = None,
     reporter: Reporter | None = None,
+    until: float = math.inf,
 ) -> list[dict[str, Any]]:
     """The records of these trials, in order; those that the ledger lacks are run now, ``jobs`` at a time or on ``ray``.
 
     They take turns on ``devices``, if any are named. Only this process writes to the ledger. A trial that fails ends
     it all; with ``failed`` that is told instead, and the others go on. ``reporter`` is shown trials that run one at a
-    time.
+    time. After ``until`` (``time.time()``) none is begun; those under way come to their end.
     """
     configs = list(configs)
     there = ledger.by_key()
@@ -70,7 +73,7 @@ def run_trials(
         ledger.check()
     if devices:
         missing = [replace(config, device=devices[i % len(devices)]) for i, config in enumerate(missing)]
-    with _outcomes(missing, jobs, ray, reporter) as outcomes:
+    with _outcomes(missing, jobs, ray, reporter, until) as outcomes:
         for config, outcome in outcomes:
             try:
                 trial = outcome()
@@ -84,6 +87,8 @@ def run_trials(
                     raise
                 failed(config, error)
                 continue
+            if trial is None:
+                continue
             beside = {name: getattr(trial, name) for name in ("chosen_by", "curves", "dataset", "split")}
             beside |= {"side_by_side": jobs} if ray is None else {"ran_on": trial.ran_on}
             told(config, ledger.append(config, trial.result, **beside))
@@ -93,18 +98,24 @@ def run_trials(
 
 @contextmanager
 def _outcomes(
-    configs: Sequence[RunConfig], jobs: int, ray: RayConfig | None, reporter: Reporter | None
-) -> Iterator[Outcomes[RunConfig, Trial]]:
-    """Each trial with what gives its outcome, as they end."""
+    configs: Sequence[RunConfig], jobs: int, ray: RayConfig | None, reporter: Reporter | None, until: float
+) -> Iterator[Outcomes[RunConfig, Trial | None]]:
+    """Each trial with what gives its outcome, as they end; none of those that it was too late to begin."""
     if ray is not None and configs:
         errands = [(config, rooted(config), _dataset(config)[1]) for config in configs]
-        with on_ray(_run_elsewhere, errands, ray, device=lambda errand: errand[0].device) as outcomes:
+        with on_ray(
+            partial(_unless_late, until, _run_elsewhere), errands, ray, device=lambda errand: errand[0].device
+        ) as outcomes:
             yield ((config, outcome) for (config, _, _), outcome in outcomes)
     elif jobs == 1 or not configs:
-        yield ((config, partial(run_trial, config, reporter)) for config in configs)
+        yield ((config, partial(_unless_late, until, run_trial, config, reporter)) for config in configs)
     else:
-        with side_by_side(run_trial, configs, jobs) as outcomes:
+        with side_by_side(partial(_unless_late, until, run_trial), configs, jobs) as outcomes:
             yield outcomes
+
+
+def _unless_late(until: float, run: Callable[..., Trial], *given: Any) -> Trial | None:
+    return None if time.time() > until else run(*given)
 
 
 def rooted(config: RunConfig) -> RunConfig:
