@@ -57,7 +57,7 @@ def test_a_molecule_by_keyboard(page, tmp_path):
     assert second != attributed
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("#kernel-told") == "1 of 0 to 2"
+    assert page.inner_text("#kernel-told") == "1 of 0 to 1"
     assert colours(page) != second
     shown = float(page.get_attribute("#picture circle", "data-value"))
     alpha = page.evaluate("state.shown.kernel_weights[1][0][1]")
