@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("tries", type=Path, nargs="?", default=HERE / "hunt.toml", help="[benchmarks/hunt.toml]")
     parser.add_argument("--ledger", type=Path, default=HERE.parent / "results" / "hunt.jsonl")
     parser.add_argument("--datasets", nargs="+", default=["NCI1", "NCI109", "COLLAB"])
-    parser.add_argument("--only", nargs="+", default=["*"], help="patterns of names of tries, such as 'b, *'")
+    parser.add_argument("--only", nargs="+", default=["*"], help="patterns of names of tries, such as 'fifth: *'")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101, 102])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
