@@ -24,18 +24,20 @@ def numbers(*shape: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=generator(seed)).to(DEVICE)
 
 
-def outcome(function, x: Tensor, table: Tensor, edges: Edges, dy: Tensor) -> list[Tensor]:
+def outcome(function, x: Tensor, table: Tensor, edges: Edges, dy: Tensor, with_self: bool) -> list[Tensor]:
     x, table = x.detach().requires_grad_(), table.detach().requires_grad_()
-    y = function(x, table, edges)
+    y = function(x, table, edges, with_self=with_self)
     return [y.detach(), *torch.autograd.grad(y, (x, table), dy)]
 
 
-def compare(graph: GraphBatch, dim: int, kinds: int, dtype: torch.dtype = torch.float32) -> None:
+def compare(
+    graph: GraphBatch, dim: int, kinds: int, dtype: torch.dtype = torch.float32, *, with_self: bool = False
+) -> None:
     edges = edges_of(graph, kinds)
     x, table = numbers(graph.num_nodes, dim, seed=1).to(dtype), numbers(kinds, dim, seed=2).to(dtype).float()
     dy = numbers(graph.num_nodes, dim, seed=3).to(dtype)
-    got = outcome(sum_messages, x, table, edges, dy)
-    right = outcome(sum_messages_reference, x.double(), table.double(), edges, dy.double())
+    got = outcome(sum_messages, x, table, edges, dy, with_self)
+    right = outcome(sum_messages_reference, x.double(), table.double(), edges, dy.double(), with_self)
     for mine, value, like in zip(got, right, (x, x, table), strict=True):
         assert (mine.shape, mine.dtype) == (value.shape, like.dtype)
         close = 1e-2 if dtype != torch.float32 else 1e-3 if like is table else 1e-6
@@ -44,14 +46,25 @@ def compare(graph: GraphBatch, dim: int, kinds: int, dtype: torch.dtype = torch.
 
 @pytest.mark.parametrize("dim", [1, 16, 67])
 @pytest.mark.parametrize("kinds", [1, 5, 126])
-def test_sums_and_gradients_are_the_twins(dim, kinds):
-    compare(random_batch([5, 1, 9, 23], 0.3, seed=0), dim, kinds)
+@pytest.mark.parametrize("with_self", [False, True])
+def test_sums_and_gradients_are_the_twins(dim, kinds, with_self):
+    compare(random_batch([5, 1, 9, 23], 0.3, seed=0), dim, kinds, with_self=with_self)
 
 
 def test_directed_graphs_with_a_hub_and_without_edges():
     hub = torch.stack([torch.arange(1, 41), torch.zeros(40, dtype=torch.long)])
     compare(GraphBatch.from_edges(hub, [41, 3]), 7, 3)
-    compare(GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [3]), 7, 3)
+    for with_self in (False, True):
+        compare(GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [3]), 7, 3, with_self=with_self)
+
+
+def test_what_is_not_a_number_is_not_hidden():
+    graph = random_batch([5, 4], 0.9, seed=0)
+    x = numbers(9, 3, seed=0)
+    x[int(graph.source[0])] = torch.nan
+    edges = edges_of(graph, 2)
+    for sums in (sum_messages, sum_messages_reference):
+        assert sums(x, numbers(2, 3, seed=1), edges)[int(graph.destination[0])].isnan().all()
 
 
 def test_edges_are_shared_among_few_programs(monkeypatch):

@@ -2,7 +2,7 @@ r"""Sums over neighbours of what edges make of them, edges being of a few kinds:
 
 .. math:: y_v = \sum_{e: u \to v} \mathrm{ReLU}(x_u + t_{k(e)})
 
-With :math:`g = \partial L / \partial y` and :math:`[\cdot]` 1 where its content holds and else 0:
+plus :math:`x_v` itself where that is asked for. With :math:`g = \partial L / \partial y` and :math:`[\cdot]` 1 where its content holds and else 0:
 
 .. math:: \dot x_u = \sum_{e: u \to v} [x_u + t_{k(e)} > 0] \odot g_v, \qquad
           \dot t_k = \sum_{e: k(e) = k} [x_u + t_k > 0] \odot g_v
@@ -49,7 +49,7 @@ class Edges(NamedTuple):
 
 
 def sum_messages(
-    x: Float[Tensor, "nodes dim"], table: Float[Tensor, "kinds dim"], edges: Edges
+    x: Float[Tensor, "nodes dim"], table: Float[Tensor, "kinds dim"], edges: Edges, *, with_self: bool = False
 ) -> Float[Tensor, "nodes dim"]:
     """``table`` is taken in the type of ``x``; sums are in float32. Its gradient is summed in tf32 or the type of x."""
     if x.dtype not in TYPES or len(table) > MOST_KINDS:
@@ -58,30 +58,30 @@ def sum_messages(
             f"got {x.dtype} and {len(table)}; sum_messages_reference takes them"
         )
     if x.numel() == 0 or len(edges.source) == 0:
-        return sum_messages_reference(x, table, edges)
-    return _SumMessages.apply(x, table, edges)  # type: ignore[return-value]
+        return sum_messages_reference(x, table, edges, with_self=with_self)
+    return _SumMessages.apply(x, table, edges, with_self)  # type: ignore[return-value]
 
 
 def sum_messages_reference(
-    x: Float[Tensor, "nodes dim"], table: Float[Tensor, "kinds dim"], edges: Edges
+    x: Float[Tensor, "nodes dim"], table: Float[Tensor, "kinds dim"], edges: Edges, *, with_self: bool = False
 ) -> Float[Tensor, "nodes dim"]:
     """The same in torch, with the derivative left to autograd."""
     message = (x[edges.source.long()] + table.to(x.dtype)[edges.kind.long()]).relu()
-    return torch.zeros_like(x).index_add(0, edges.destination.long(), message)
+    return (x if with_self else torch.zeros_like(x)).index_add(0, edges.destination.long(), message)
 
 
 class _SumMessages(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, table: Tensor, edges: Edges) -> Tensor:
+    def forward(ctx: Any, x: Tensor, table: Tensor, edges: Edges, with_self: bool) -> Tensor:
         x, used = x.contiguous(), table.to(x.dtype).contiguous()
         y = torch.empty_like(x)
         nodes, dim = x.shape
         with torch.cuda.device_of(x):
             _gather[_grid(nodes, dim)](
-                x, used, edges.source, edges.kind, edges.in_ptr, y, nodes, dim, ROWS, ONES, _columns(dim)
+                x, used, edges.source, edges.kind, edges.in_ptr, y, nodes, dim, ROWS, ONES, _columns(dim), with_self
             )
         ctx.save_for_backward(x, used)
-        ctx.edges, ctx.table_type = edges, table.dtype
+        ctx.edges, ctx.table_type, ctx.with_self = edges, table.dtype, with_self
         return y
 
     @staticmethod
@@ -96,7 +96,7 @@ class _SumMessages(torch.autograd.Function):
                 dx = torch.empty_like(x)
                 _scatter[_grid(nodes, dim)](
                     dy, x, table, edges.destination, edges.kind, edges.out_edge, edges.out_ptr, dx,
-                    nodes, dim, ROWS, ONES, columns,
+                    nodes, dim, ROWS, ONES, columns, ctx.with_self,
                 )  # fmt: skip
             if ctx.needs_input_grad[1]:
                 count = len(edges.source)
@@ -108,7 +108,7 @@ class _SumMessages(torch.autograd.Function):
                 )  # fmt: skip
                 dtable = table.new_empty(kinds, dim, dtype=ctx.table_type)
                 add_up(parts, dtable, None)
-        return dx, dtable, None
+        return dx, dtable, None, None
 
 
 def _columns(dim: int) -> int:
@@ -122,7 +122,7 @@ def _grid(nodes: int, dim: int) -> tuple[int, int]:
 @triton.jit(do_not_specialize=["nodes"])
 def _gather(
     x, table, source, kind, in_ptr, y, nodes,
-    dim: tl.constexpr, rows: tl.constexpr, ones: tl.constexpr, columns: tl.constexpr,
+    dim: tl.constexpr, rows: tl.constexpr, ones: tl.constexpr, columns: tl.constexpr, with_self: tl.constexpr,
 ):  # fmt: skip
     """Some nodes: the messages into each, summed."""
     node, column, start, length = _place(in_ptr, nodes, rows, columns)
@@ -138,20 +138,22 @@ def _gather(
         at = column[None, None, :]
         message = tl.load(x + u[:, :, None] * dim + at, mask=here, other=0.0).to(tl.float32)
         message += tl.load(table + k[:, :, None] * dim + at, mask=here, other=0.0).to(tl.float32)
-        total += tl.where(here, tl.maximum(message, 0.0), 0.0)
-    _keep(y, tl.sum(total, 1), node, column, nodes, dim)
+        total += tl.where(here & ~(message < 0), message, 0.0)  # what is not a number stays so
+    result = tl.sum(total, 1)
+    if with_self:
+        result += _rows(x, node, column, nodes, dim)
+    _keep(y, result, node, column, nodes, dim)
 
 
 @triton.jit(do_not_specialize=["nodes"])
 def _scatter(
     dy, x, table, destination, kind, out_edge, out_ptr, dx, nodes,
-    dim: tl.constexpr, rows: tl.constexpr, ones: tl.constexpr, columns: tl.constexpr,
+    dim: tl.constexpr, rows: tl.constexpr, ones: tl.constexpr, columns: tl.constexpr, with_self: tl.constexpr,
 ):  # fmt: skip
     """Some nodes: what comes back along the edges out of each, summed."""
     node, column, start, length = _place(out_ptr, nodes, rows, columns)
     is_column = (column < dim)[None, None, :]
-    own_at = node.to(tl.int64)[:, None] * dim + column[None, :]
-    own = tl.load(x + own_at, mask=(node < nodes)[:, None] & (column < dim)[None, :], other=0.0).to(tl.float32)
+    own = _rows(x, node, column, nodes, dim)
     total = tl.zeros([rows, ones, columns], tl.float32)
     for done in range(0, tl.max(length), ones):
         one = done + tl.arange(0, ones)[None, :]
@@ -164,7 +166,10 @@ def _scatter(
         message = own[:, None, :] + tl.load(table + k[:, :, None] * dim + at, mask=here, other=0.0).to(tl.float32)
         g = tl.load(dy + v[:, :, None] * dim + at, mask=here, other=0.0).to(tl.float32)
         total += tl.where(message > 0, g, 0.0)
-    _keep(dx, tl.sum(total, 1), node, column, nodes, dim)
+    result = tl.sum(total, 1)
+    if with_self:
+        result += _rows(dy, node, column, nodes, dim)
+    _keep(dx, result, node, column, nodes, dim)
 
 
 @triton.jit(do_not_specialize=["edges"])
@@ -187,7 +192,8 @@ def _by_kind(
         at = column[None, :]
         message = tl.load(x + u * dim + at, mask=here, other=0.0).to(tl.float32)
         message += tl.load(table + k * dim + at, mask=here, other=0.0).to(tl.float32)
-        g = tl.load(dy + v * dim + at, mask=here & (message > 0), other=0.0)
+        g = tl.load(dy + v * dim + at, mask=here, other=0.0)
+        g = tl.where(message > 0, g, 0.0).to(g.dtype)
         is_kind = (slot[:, None] == tl.trans(k)) & is_edge[None, :]
         total = tl.dot(tl.where(is_kind, 1.0, 0.0).to(g.dtype), _rounded(g), total)
     at = slot[:, None] * dim + column[None, :]
@@ -201,6 +207,13 @@ def _place(ptr, nodes, rows: tl.constexpr, columns: tl.constexpr):
     start = tl.load(ptr + node, mask=node < nodes, other=0)
     end = tl.load(ptr + node + 1, mask=node < nodes, other=0)
     return node, tl.program_id(1) * columns + tl.arange(0, columns), start, (end - start).to(tl.int32)
+
+
+@triton.jit
+def _rows(x, node, column, nodes, dim: tl.constexpr):
+    """The row of each node."""
+    here = (node < nodes)[:, None] & (column < dim)[None, :]
+    return tl.load(x + node.to(tl.int64)[:, None] * dim + column[None, :], mask=here, other=0.0).to(tl.float32)
 
 
 @triton.jit

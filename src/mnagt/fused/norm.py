@@ -191,7 +191,7 @@ def _normalise(
         here, at = (row < end) & is_column, row.to(tl.int64) * dim + column
         value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
         out = (value - mean) * rstd * gamma + beta
-        tl.store(y + at, tl.maximum(out, 0.0) if relu else out, mask=here)
+        tl.store(y + at, tl.where(out < 0, 0.0, out) if relu else out, mask=here)  # what is not a number stays so
 
 
 @triton.jit(do_not_specialize=["rows", "span", "shares"])

@@ -34,15 +34,18 @@ class Mlp(nn.Module):
         return self.second(self.norm(self.first(x), graph.real_nodes))
 
 
-def messages(x: Float[Tensor, "nodes dim"], edges: EdgeEncoder, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-    r""":math:`\sum_{e: u \to v} \mathrm{ReLU}(x_u + e)` for each node v."""
+def messages(
+    x: Float[Tensor, "nodes dim"], edges: EdgeEncoder, graph: GraphBatch, *, with_self: bool = False
+) -> Float[Tensor, "nodes dim"]:
+    r""":math:`\sum_{e: u \to v} \mathrm{ReLU}(x_u + e)` for each node v, plus :math:`x_v` ``with_self``."""
     if edges.kinds is not None and fused.is_usable(x.device) and x.dtype != torch.float64:
         from mnagt.fused.messages import Edges, sum_messages
 
         out = graph.edge_sources.transposed
         ends = (graph.source, graph.destination, graph.in_ptr, out.index, out.ptr)
-        return sum_messages(x, edges.table(), Edges(*ends, edges.kind(graph)))
-    return graph.edges_into @ (take(graph.edge_sources, x) + edges(graph)).relu()
+        return sum_messages(x, edges.table(), Edges(*ends, edges.kind(graph)), with_self=with_self)
+    y = graph.edges_into @ (take(graph.edge_sources, x) + edges(graph)).relu()
+    return x + y if with_self else y
 
 
 class GCN(nn.Module):
@@ -172,7 +175,7 @@ class GINE(nn.Module):
         self.mlp = Mlp(dim, dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        return self.mlp(x + messages(x, self.edges, graph), graph)
+        return self.mlp(messages(x, self.edges, graph, with_self=True), graph)
 
 
 class Block(nn.Module):
