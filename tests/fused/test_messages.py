@@ -76,6 +76,20 @@ def test_half_precision_is_rounded_at_the_end():
     compare(random_batch([5, 9, 23], 0.3, seed=0), 37, 5, torch.bfloat16)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_under_autocast_sums_come_in_its_type_and_gradients_in_that_of_the_input(dtype):
+    graph = random_batch([5, 9, 23], 0.3, seed=0)
+    edges, x, table = edges_of(graph, 5), numbers(37, 19, seed=1).to(dtype), numbers(5, 19, seed=2)
+    dy = numbers(37, 19, seed=3).bfloat16()
+    with torch.autocast(DEVICE, torch.bfloat16):
+        got = outcome(sum_messages, x, table, edges, dy, with_self=True)
+    used = table.to(dtype).double()
+    right = outcome(sum_messages_reference, x.double(), used, edges, dy.double(), with_self=True)
+    for mine, value, kind in zip(got, right, (torch.bfloat16, dtype, torch.float32), strict=True):
+        assert mine.dtype == kind
+        assert (mine - value).norm() <= 1e-2 * value.norm()
+
+
 def test_what_the_kernel_does_not_take_is_refused():
     edges = edges_of(random_batch([5], 0.5, seed=0), 3)
     with pytest.raises(InputError, match="float64"):

@@ -6,7 +6,8 @@ r"""Linear layers over many rows with few columns: torch's products, but the gra
 :math:`\dot W` over one split, and where that tile holds the first columns, a piece of :math:`\dot b`. A second launch
 adds the splits up, always in the same order. Rows that fit into one split need no second launch.
 
-Where :math:`W` is large, torch makes :math:`\dot W` too, and Triton only sums :math:`\dot b`.
+Where :math:`W` is large, torch makes :math:`\dot W` too, and Triton only sums :math:`\dot b`. Of a batch torch makes
+them one by one: on an H200 that takes a third of the time of a batched product.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -66,7 +67,7 @@ def batched_linears(
     x = _as_autocast(x)
     if len(x) == 1:
         x = x.expand(len(weights[0]), -1, -1)
-    if not all(_has_kernel(x, weight, precision) and weight[0].numel() <= LARGE for weight in weights):
+    if not all(_has_kernel(x, weight, precision) for weight in weights):
         return tuple(torch.matmul(x, weight.mT) for weight in weights)
     return _BatchedLinears.apply(x, [_rounded_to(weight, x.dtype) for weight in weights], *weights)  # type: ignore
 
@@ -136,8 +137,18 @@ class _BatchedLinears(torch.autograd.Function):
                     weight = weight.expand(len(x), -1, -1)
                     dx = torch.bmm(dy, weight) if dx is None else dx.baddbmm_(dy, weight)
         for dy, weight, dtype, is_asked in zip(grads, weights, ctx.weight_types, ctx.needs_input_grad[2:], strict=True):
-            dweights.append(_multiply_over_rows(dy, x, len(weight), dtype, None)[0] if is_asked else None)
+            multiply = _multiply_one_by_one if weight[0].numel() > LARGE else _multiply_over_rows
+            dweights.append(multiply(dy, x, len(weight), dtype)[0] if is_asked else None)
         return dx, None, *dweights
+
+
+def _multiply_one_by_one(
+    dy: Float[Tensor, "kernels rows out"], x: Float[Tensor, "kernels rows in"], weights: int, weight_type: torch.dtype
+) -> tuple[Float[Tensor, "weights out in"], None]:
+    """What :func:`_multiply_over_rows` makes, by torch."""
+    with torch.autocast(x.device.type, enabled=False):
+        dweight = torch.stack([torch.mm(g.T, rows) for g, rows in zip(dy, x, strict=True)])
+    return (dweight if weights > 1 else dweight.sum(0, keepdim=True)).to(weight_type), None
 
 
 def _multiply_over_rows(
@@ -145,7 +156,7 @@ def _multiply_over_rows(
     x: Float[Tensor, "kernels rows in"],
     weights: int,
     weight_type: torch.dtype,
-    bias_type: torch.dtype | None,
+    bias_type: torch.dtype | None = None,
 ) -> tuple[Float[Tensor, "weights out in"], Float[Tensor, "out"] | None]:
     """Gradients of the weights, one for each kernel or one for all, and of the bias, if there is one."""
     dy, x = (t if t.stride(-1) == 1 else t.contiguous() for t in (dy, x))

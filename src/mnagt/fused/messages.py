@@ -2,7 +2,8 @@ r"""Sums over neighbours of what edges make of them, edges being of a few kinds:
 
 .. math:: y_v = \sum_{e: u \to v} \mathrm{ReLU}(x_u + t_{k(e)})
 
-plus :math:`x_v` itself where that is asked for. With :math:`g = \partial L / \partial y` and :math:`[\cdot]` 1 where its content holds and else 0:
+plus :math:`x_v` itself where that is asked for. With :math:`g = \partial L / \partial y`, and :math:`[\cdot]` for 1
+where its content holds and else 0:
 
 .. math:: \dot x_u = \sum_{e: u \to v} [x_u + t_{k(e)} > 0] \odot g_v, \qquad
           \dot t_k = \sum_{e: k(e) = k} [x_u + t_k > 0] \odot g_v
@@ -24,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mnagt.errors import InputError
+from mnagt.fused import autocast_type
 from mnagt.fused.linear import _rounded, add_up
 
 ROWS, ONES, COLUMNS = 16, 4, 64
@@ -51,7 +53,10 @@ class Edges(NamedTuple):
 def sum_messages(
     x: Float[Tensor, "nodes dim"], table: Float[Tensor, "kinds dim"], edges: Edges, *, with_self: bool = False
 ) -> Float[Tensor, "nodes dim"]:
-    """``table`` is taken in the type of ``x``; sums are in float32. Its gradient is summed in tf32 or the type of x."""
+    """``table`` is taken in the type of ``x``; sums are in float32 and, under autocast, come in its type.
+
+    The gradient of ``table`` is summed in tf32, or in the type of what comes back.
+    """
     if x.dtype not in TYPES or len(table) > MOST_KINDS:
         raise InputError(
             f"sum_messages takes float32, bfloat16 or float16 and at most {MOST_KINDS} kinds of edges, "
@@ -74,7 +79,7 @@ class _SumMessages(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor, edges: Edges, with_self: bool) -> Tensor:
         x, used = x.contiguous(), table.to(x.dtype).contiguous()
-        y = torch.empty_like(x)
+        y = torch.empty_like(x, dtype=autocast_type(x.device) or x.dtype)
         nodes, dim = x.shape
         with torch.cuda.device_of(x):
             _gather[_grid(nodes, dim)](
@@ -104,7 +109,7 @@ class _SumMessages(torch.autograd.Function):
                 parts = x.new_empty(1, programs, kinds * dim, dtype=torch.float32)
                 _by_kind[(programs, triton.cdiv(dim, columns))](
                     dy, x, table, edges.source, edges.destination, edges.kind, parts,
-                    count, kinds, dim, max(triton.next_power_of_2(kinds), 16), EDGES, columns,
+                    count, kinds, dim, max(triton.next_power_of_2(kinds), 16), EDGES, columns, num_warps=8,
                 )  # fmt: skip
                 dtable = table.new_empty(kinds, dim, dtype=ctx.table_type)
                 add_up(parts, dtable, None)

@@ -31,10 +31,10 @@ from torch.autograd.function import once_differentiable
 from mnagt.errors import InputError
 from mnagt.fused.linear import add_up
 
-TILE = 1024
-"""Numbers of each kernel that a program reads at a time: 8 for each thread of four warps."""
-PROGRAMS = 396
-"""The most programs backward, each with sums of its own: three on each of an H200's 132 processors."""
+TILE = 512
+"""Numbers of each kernel that a program reads at a time: 4 for each thread of four warps."""
+PROGRAMS = 1056
+"""The most programs backward, each with sums of its own: eight on each of an H200's 132 processors."""
 TYPES = {torch.float16, torch.bfloat16, torch.float32}
 VARYING = ["nodes"] + [f"{tensor}_{axis}" for tensor in ("z", "p", "dz", "dp") for axis in ("node", "kernel")]
 """What may differ from batch to batch, and is no reason to compile again."""

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt import fused
 from mnagt.attention.attend import PairBias, attend
 from mnagt.attention.kernels import Hops
 from mnagt.attention.mixers import Adaptive, Mixer
@@ -41,8 +42,24 @@ class Scale(nn.Module):
         super().__init__()
         self.factor = nn.Parameter(torch.full((dim,), start))
 
-    def forward(self, x: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
-        return self.factor * x
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], residual: Float[Tensor, "nodes dim"]
+    ) -> Float[Tensor, "nodes dim"]:
+        """What came of the branch, scaled, and added to the ``residual``."""
+        if fused.is_usable(x.device) and x.dtype != torch.float64:
+            from mnagt.fused.scale import scaled_add
+
+            return scaled_add(x, self.factor, residual)
+        return self.factor * x + residual
+
+
+class Unscaled(nn.Module):
+    """A branch as it is, added to the residual."""
+
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], residual: Float[Tensor, "nodes dim"]
+    ) -> Float[Tensor, "nodes dim"]:
+        return x + residual
 
 
 class Layer(nn.Module):
@@ -71,7 +88,7 @@ class Layer(nn.Module):
         super().__init__()
         self.attention, self.mixer, self.residual, self.ffn = attention, mixer, residual, ffn
         self.norm_attention, self.norm_ffn = norms
-        self.scale_attention, self.scale_ffn = scales or (nn.Identity(), nn.Identity())
+        self.scale_attention, self.scale_ffn = scales or (Unscaled(), Unscaled())
         self.gnn = nn.ModuleList(gnn)
         self.adjacency: Norm = adjacency
         self.dropout = nn.Dropout(dropout)
@@ -91,13 +108,13 @@ class Layer(nn.Module):
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         x = self._merged(self.seen(x, graph), self.residual(x, graph))
-        return self.scale_ffn(self.dropout(self.ffn(self.norm_ffn(x, graph.real_nodes, rounded=True)))) + x
+        return self.scale_ffn(self.dropout(self.ffn(self.norm_ffn(x, graph.real_nodes, rounded=True))), x)
 
     def _merged(
         self, z: Float[Tensor, "nodes kernels dim"], residual: Float[Tensor, "nodes dim"]
     ) -> Float[Tensor, "nodes dim"]:
         if self.training and self.dropout.p:
-            return self.scale_attention(self.dropout(self.mixer(z))) + residual
+            return self.scale_attention(self.dropout(self.mixer(z)), residual)
         factor = self.scale_attention.factor if isinstance(self.scale_attention, Scale) else None
         return self.mixer(z, factor, residual)
 
@@ -124,7 +141,7 @@ class PostNormLayer(Layer):
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         x = self.norm_attention(self._merged(self.seen(x, graph), self.residual(x, graph)), graph.real_nodes)
-        return self.norm_ffn(self.scale_ffn(self.dropout(self.ffn(x))) + x, graph.real_nodes)
+        return self.norm_ffn(self.scale_ffn(self.dropout(self.ffn(x)), x), graph.real_nodes)
 
 
 class SelfAttention(nn.Module):
