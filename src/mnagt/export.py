@@ -111,7 +111,7 @@ class ExportedModel(nn.Module):
             home=graph_of_node,
             end=destination,
         )
-        if self.model.subtrees is not None:
+        if self.model.subtrees is not None and "subtrees" not in graphs:
             names = _subtrees(batch, self.model.subtrees.rounds)
             batch = replace(batch, encodings={**batch.encodings, "subtrees": names})
         return self.model(batch)
@@ -148,7 +148,7 @@ def inputs_of(batch: GraphBatch, model: GraphModel) -> dict[str, Tensor]:
         if columns.values:
             inputs[f"{kind}_values"] = getattr(batch, f"{kind}_values").float()
     for name, size in model.encodings.items():
-        if name != "subtrees":  # these are worked out inside
+        if name != "subtrees" or not model.features.nodes.labels:  # names that begin with labels are found inside
             known = batch.encodings.get(name)
             inputs[name] = ENCODINGS[name](batch, size) if known is None else known
     return inputs

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import batches, order_within, random_batch, renamed
 
+from mnagt.graphs.balls import ball_counts
 from mnagt.graphs.convert import from_networkx
 from mnagt.graphs.subtrees import subtrees
 
@@ -26,20 +27,25 @@ def test_two_nodes_share_a_name_exactly_when_their_surroundings_look_alike(batch
         return () if columns is None else tuple(columns[i].tolist())
 
     seen = [labels(batch.node_labels, v) for v in range(batch.num_nodes)]
-    for names in subtrees(batch, 3).unbind(dim=1):
+    for r, names in enumerate(subtrees(batch, 3).unbind(dim=1)):
         into = [[] for _ in seen]
         for e, (u, v) in enumerate(batch.edge_index.T.tolist()):
             into[v].append((seen[u], labels(batch.edge_labels, e)))
         seen = [(own, tuple(sorted(around))) for own, around in zip(seen, into, strict=True)]
+        if r == 0 and batch.node_labels is None:
+            seen = list(zip(seen, map(tuple, ball_counts(batch, 1)[:, 0, :2].tolist()), strict=True))
         is_same = [[one == other for one in seen] for other in seen]
         assert (names[:, None] == names).tolist() == is_same
 
 
-def test_without_labels_the_first_round_names_degrees():
-    star = from_networkx(networkx.star_graph(5))
+def test_without_labels_the_first_round_names_degrees_and_edges_among_neighbours():
+    star, ring, clique = map(
+        from_networkx, (networkx.star_graph(5), networkx.cycle_graph(6), networkx.complete_graph(3))
+    )
     (names,) = subtrees(star, 1).T.tolist()
     assert len(set(names[1:])) == 1
     assert names[0] != names[1]
+    assert int(subtrees(ring, 1)[0]) != int(subtrees(clique, 1)[0])
 
 
 def test_labels_in_other_columns_are_other_labels():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mnagt.attention.kernels import Hops
 from mnagt.errors import InputError
-from mnagt.graphs import encodings
+from mnagt.graphs import dense
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import spectrum
 from mnagt.graphs.features import Columns, Features
@@ -235,7 +235,7 @@ MODELS = [(graphit, GraphitConfig), (grpe, GrpeConfig), (gophormer, GophormerCon
 
 @pytest.mark.parametrize(("build", "config"), MODELS)
 def test_a_graph_too_large_is_refused_with_its_cost(build, config, monkeypatch):
-    monkeypatch.setattr(encodings, "GIB_PER_GRAPH", 1e-6)
+    monkeypatch.setattr(dense, "GIB_PER_GRAPH", 1e-6)
     with pytest.raises(InputError, match="graph 1 has 7 nodes, and dense matrices over its pairs need"):
         build(config(), Features(), 1)(random_batch([2, 7], 0.5, seed=0))
 

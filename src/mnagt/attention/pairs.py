@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mnagt.attention.biases import edge_pairs
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import blocks
+from mnagt.graphs.dense import blocks
 from mnagt.graphs.once import once_a_batch
 from mnagt.graphs.sparse import Incidence, take
 

@@ -5,7 +5,6 @@ sums. Graphs of equal size are worked on together as dense matrices, on the devi
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,19 +12,10 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mnagt.errors import InputError
+from mnagt.graphs.balls import balls
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.buckets import Buckets
-from mnagt.graphs.sparse import ragged_arange
+from mnagt.graphs.dense import Block, blocks
 from mnagt.graphs.subtrees import subtrees
-
-PAIRS_AT_ONCE = 2**22
-"""Entries of the dense matrices worked on together; a larger graph is worked on alone."""
-LARGE = 4096
-"""Nodes of a graph above which balls are worked out edge by edge."""
-BYTES_PER_PAIR = 72
-"""What the dense work needs at its peak for each entry (measured: up to 70)."""
-GIB_PER_GRAPH = 8
-"""A graph that needs more is refused."""
 
 
 def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
@@ -95,7 +85,7 @@ def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
     return out
 
 
-def _spectra(graph: GraphBatch) -> Iterator[tuple["Block", Float[Tensor, "graphs n"], Float[Tensor, "graphs n n"]]]:
+def _spectra(graph: GraphBatch) -> Iterator[tuple[Block, Float[Tensor, "graphs n"], Float[Tensor, "graphs n n"]]]:
     """Eigenvalues and settled eigenvectors of the Laplacians of all graphs, edges taken both ways."""
     for block in blocks(graph):
         adjacency = block.adjacency.maximum(block.adjacency.mT).double()
@@ -104,72 +94,6 @@ def _spectra(graph: GraphBatch) -> Iterator[tuple["Block", Float[Tensor, "graphs
         matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
         eigenvalues, vectors = torch.linalg.eigh(matrix)
         yield block, eigenvalues, settled(eigenvalues, vectors)
-
-
-def balls(graph: GraphBatch, radius: int) -> Float[Tensor, "nodes three_each"]:
-    r"""What a node's neighbourhood is like: three numbers for each ball :math:`B_r(v)`, the nodes within r edges of v.
-
-    .. math:: \log |B_r(v)|, \qquad \frac{\#\text{edges within } B_r(v)}{|B_r(v)| (|B_r(v)| - 1) / 2},
-        \qquad \log \#\{u : B_r(u) = B_r(v)\}
-
-    Size, density, and twins: with r = 1 nodes that know the same others, such as the authors of a single paper in a
-    network of co-authors. No sum over neighbours tells twins from nodes that are merely alike. Edges are taken both
-    ways. An isolated node gives zeros.
-    """
-    _check_count("radius", radius)
-    encoding = torch.zeros(graph.num_nodes, 3 * radius, device=graph.device)
-    most = LARGE if radius == 1 else None
-    for g in (graph.sizes > LARGE).nonzero().flatten().tolist() if most else ():
-        encoding[int(graph.node_ptr[g]) : int(graph.node_ptr[g + 1])] = nearest_balls(graph, g)
-    for block in blocks(graph, most):
-        adjacency = (block.adjacency.maximum(block.adjacency.mT) > 0).float()
-        adjacency.diagonal(dim1=1, dim2=2).zero_()
-        reached = torch.eye(block.size, device=graph.device).expand_as(adjacency)
-        columns = []
-        for _ in range(radius):
-            reached = ((reached @ adjacency + reached) > 0).float()
-            size = reached.sum(dim=2)
-            inside = (reached @ adjacency * reached).sum(dim=2)  # each edge from both its ends
-            shared = reached @ reached.mT
-            twins = ((shared == size[:, :, None]) & (shared == size[:, None, :])).sum(dim=2)
-            columns += [size.log(), inside / (size * (size - 1)).clamp(min=1), twins.float().log()]
-        encoding[block.nodes] = torch.stack(columns, dim=2)
-    return encoding
-
-
-def nearest_balls(graph: GraphBatch, g: int) -> Float[Tensor, "own 3"]:
-    """``balls`` of radius 1 in graph ``g``, edge by edge: for graphs too large for a matrix over all pairs.
-
-    The edges among a node's neighbours close triangles with it. Balls are alike if the sums of marks over them are,
-    which collide once in 2^60.
-    """
-    start, n = int(graph.node_ptr[g]), int(graph.sizes[g])
-    edges = slice(int(graph.in_ptr[start]), int(graph.in_ptr[start + n]))
-    i, j = graph.destination[edges].long() - start, graph.source[edges].long() - start
-    i, j = i[i != j], j[i != j]
-    edge = torch.cat([i * n + j, j * n + i]).unique()  # both ways, in order
-    i, j = edge // n, edge % n
-    degree = torch.bincount(i, minlength=n)
-    first = degree.cumsum(0) - degree
-    mark = torch.randint(2**60, (n,), generator=torch.Generator().manual_seed(0)).to(i.device)
-    _, which, alike = mark.index_add(0, i, mark[j]).unique(return_inverse=True, return_counts=True)
-
-    triangles = torch.zeros(n, dtype=torch.long, device=i.device)
-    once = i < j
-    ends = torch.stack([i[once], j[once]])
-    few, many = ends.gather(0, degree[ends].argsort(dim=0, stable=True))  # who has fewer neighbours names them
-    part = (degree[few].cumsum(0) // PAIRS_AT_ONCE).cpu().unique_consecutive(return_counts=True)[1].tolist()
-    for a, b in zip(few.split(part), many.split(part), strict=True):
-        counts = degree[a]
-        third = j[ragged_arange(first[a], counts, int(counts.sum()))]
-        asked = torch.repeat_interleave(b, counts) * n + third
-        is_edge = edge[torch.searchsorted(edge, asked).clamp(max=len(edge) - 1)] == asked
-        triangles.index_add_(0, third, is_edge.long())
-        closed = torch.zeros_like(a).index_add_(0, torch.repeat_interleave(counts), is_edge.long())
-        triangles.index_add_(0, a, closed)
-        triangles.index_add_(0, b, closed)
-    size, inside = degree + 1.0, degree + triangles / 3  # each was met at its three edges
-    return torch.stack([size.log(), 2 * inside / (size * degree).clamp(min=1), alike[which].float().log()], dim=1)
 
 
 def flip_signs(
@@ -213,45 +137,6 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "balls": balls,
 }
 """Node encodings by name; the second argument says how far they go."""
-
-
-class Block(NamedTuple):
-    """Some graphs of equal size."""
-
-    size: int
-    graphs: Int[Tensor, "graphs"]
-    """On the CPU."""
-    nodes: Int[Tensor, "graphs size"]
-    adjacency: Float[Tensor, "graphs size size"]
-
-
-def blocks(graph: GraphBatch, most: int | None = None) -> Iterator[Block]:
-    """All graphs of the batch that have nodes (and ``most`` nodes at most), a bounded number of pairs at a time."""
-    largest = 0 if most or not graph.num_graphs else int(graph.sizes.max())
-    gib = BYTES_PER_PAIR * largest**2 / 2**30
-    if gib > GIB_PER_GRAPH:
-        raise InputError(
-            f"graph {int(graph.sizes.argmax())} has {largest} nodes, and dense matrices over its pairs need {gib:.1f} "
-            f"GiB, at most {GIB_PER_GRAPH} being allowed; leave it out or do without this encoding"
-        )
-    edge_ptr = graph.in_ptr[graph.node_ptr].cpu()
-    plan = Buckets.plan(graph.sizes, step=1)
-    for bucket, graphs in zip(plan.groups, plan.graphs.split([b.graphs for b in plan.groups]), strict=True):
-        if most is not None and bucket.width > most:
-            continue
-        for some in graphs.split(max(1, PAIRS_AT_ONCE // bucket.width**2)):
-            yield _one_block(graph, some, bucket.width, edge_ptr)
-
-
-def _one_block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> Block:
-    counts = edge_ptr[graphs + 1] - edge_ptr[graphs]
-    edge = ragged_arange(edge_ptr[graphs], counts, int(counts.sum())).to(graph.device)
-    place = torch.repeat_interleave(torch.arange(len(graphs)), counts).to(graph.device)
-    first = graph.node_ptr[graphs.to(graph.device)]
-    i, j = graph.destination[edge] - first[place], graph.source[edge] - first[place]
-    shape = (len(graphs), size, size)
-    adjacency = torch.bincount((place * size + i) * size + j, minlength=len(graphs) * size**2).view(shape).float()
-    return Block(size, graphs, first[:, None] + torch.arange(size, device=graph.device), adjacency)
 
 
 def settled(

@@ -5,6 +5,10 @@ r"""Names for what is seen around a node, by the rounds of Weisfeiler and Leman.
 
 Two nodes get the same name if and, but for a hash that collides once in billions, only if the trees of walks into them
 look the same. A sum does not ask for an order, so names do not depend on how nodes are numbered.
+
+Where nodes carry no labels, a first round would tell degrees only. There it tells how many edges are among a node and
+its neighbours too, which no walks do: :math:`c_1(v)` becomes :math:`h(c_1(v), |B|, \#\text{edges in } B)` with the ball
+:math:`B` of radius 1 around v.
 """
 
 import torch
@@ -12,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.errors import InputError
+from mnagt.graphs.balls import ball_counts
 from mnagt.graphs.batch import GraphBatch
 
 
@@ -23,10 +28,13 @@ def subtrees(graph: GraphBatch, rounds: int) -> Int[Tensor, "nodes rounds"]:
     name = _of_labels(graph.node_labels, graph.num_nodes, graph.device)
     edge = _of_labels(graph.edge_labels, graph.num_edges, graph.device)
     names = []
-    for _ in range(rounds):
+    for r in range(rounds):
         seen = _mixed(name[source] + edge)
         total = torch.cat([seen.new_zeros(1), seen.cumsum(0)])  # overflow wraps around, here and below
         name = _mixed(name * _ODD + total[ptr[1:]] - total[ptr[:-1]])
+        if r == 0 and graph.node_labels is None:
+            size, edges, _ = ball_counts(graph, 1)[:, 0].unbind(1)
+            name = _mixed(_mixed(name + size) + edges)
         names.append(_shifted(name, 33).int())
     return torch.stack(names, dim=1)
 

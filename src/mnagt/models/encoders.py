@@ -7,8 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.errors import InputError
+from mnagt.graphs.balls import balls
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import balls, flip_signs, laplacian, random_walk
+from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
 from mnagt.graphs.once import once_a_batch
 from mnagt.linear import Linear

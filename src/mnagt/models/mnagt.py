@@ -69,7 +69,7 @@ class MnagtConfig:
     If not given: 1 where nodes carry nothing, else 0."""
     subtrees: int | None = None
     """Rounds of Weisfeiler and Leman whose subtrees are counted beside the readout; 0 for none. If not given: 4 where
-    nodes carry labels, else 0."""
+    nodes carry labels, 1 (neighbours, and edges among them) where they carry nothing, else 0."""
     subtree_rows: int = 8192
     """Subtrees of each round that are counted, at most: those that most training graphs have."""
     subtree_graphs: int = 2
@@ -120,7 +120,8 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
             dropout=config.dropout,
         )
 
-    rounds = (4 if features.nodes.labels else 0) if config.subtrees is None else config.subtrees
+    known = 4 if features.nodes.labels else 0 if features.nodes else 1
+    rounds = known if config.subtrees is None else config.subtrees
     radius = (0 if features.nodes else 1) if config.balls is None else config.balls
     counted = None
     if rounds:

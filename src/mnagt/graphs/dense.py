@@ -1,0 +1,59 @@
+"""Graphs of equal size as dense matrices, worked on together on the device where they lie."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.buckets import Buckets
+from mnagt.graphs.sparse import ragged_arange
+
+PAIRS_AT_ONCE = 2**22
+"""Entries of the dense matrices worked on together; a larger graph is worked on alone."""
+BYTES_PER_PAIR = 72
+"""What the dense work needs at its peak for each entry (measured: up to 70)."""
+GIB_PER_GRAPH = 8
+"""A graph that needs more is refused."""
+
+
+class Block(NamedTuple):
+    """Some graphs of equal size."""
+
+    size: int
+    graphs: Int[Tensor, "graphs"]
+    """On the CPU."""
+    nodes: Int[Tensor, "graphs size"]
+    adjacency: Float[Tensor, "graphs size size"]
+
+
+def blocks(graph: GraphBatch, most: int | None = None) -> Iterator[Block]:
+    """All graphs of the batch that have nodes (and ``most`` nodes at most), a bounded number of pairs at a time."""
+    largest = 0 if most or not graph.num_graphs else int(graph.sizes.max())
+    gib = BYTES_PER_PAIR * largest**2 / 2**30
+    if gib > GIB_PER_GRAPH:
+        raise InputError(
+            f"graph {int(graph.sizes.argmax())} has {largest} nodes, and dense matrices over its pairs need {gib:.1f} "
+            f"GiB, at most {GIB_PER_GRAPH} being allowed; leave it out or do without this encoding"
+        )
+    edge_ptr = graph.in_ptr[graph.node_ptr].cpu()
+    plan = Buckets.plan(graph.sizes, step=1)
+    for bucket, graphs in zip(plan.groups, plan.graphs.split([b.graphs for b in plan.groups]), strict=True):
+        if most is not None and bucket.width > most:
+            continue
+        for some in graphs.split(max(1, PAIRS_AT_ONCE // bucket.width**2)):
+            yield _one_block(graph, some, bucket.width, edge_ptr)
+
+
+def _one_block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> Block:
+    counts = edge_ptr[graphs + 1] - edge_ptr[graphs]
+    edge = ragged_arange(edge_ptr[graphs], counts, int(counts.sum())).to(graph.device)
+    place = torch.repeat_interleave(torch.arange(len(graphs)), counts).to(graph.device)
+    first = graph.node_ptr[graphs.to(graph.device)]
+    i, j = graph.destination[edge] - first[place], graph.source[edge] - first[place]
+    shape = (len(graphs), size, size)
+    adjacency = torch.bincount((place * size + i) * size + j, minlength=len(graphs) * size**2).view(shape).float()
+    return Block(size, graphs, first[:, None] + torch.arange(size, device=graph.device), adjacency)
