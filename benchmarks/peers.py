@@ -28,7 +28,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.graphs.convert import to_pyg
 from mnagt.models.convolutions import GIN, Block
 from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import Layer
+from mnagt.models.layer import Layer, Scale
 from mnagt.models.norms import BatchNorm
 from mnagt.models.readouts import Sum
 from mnagt.models.subtrees import Subtrees
@@ -131,7 +131,9 @@ class PaddedLayer(nn.Module):
         self.to_query, self.to_key, self.to_value = attention.to_query, attention.to_key, attention.to_value
         self.to_out, self.heads = attention.to_out, attention.heads
         self.norm_attention, self.norm_ffn = plain(layer.norm_attention), plain(layer.norm_ffn)
-        self.scale_attention, self.scale_ffn = layer.scale_attention, layer.scale_ffn
+        self.scale_attention, self.scale_ffn = (
+            cast(Scale, scale).factor for scale in (layer.scale_attention, layer.scale_ffn)
+        )
         self.project, self.score, self.ffn = plain(mixer.project), plain(mixer.score), plain(layer.ffn)
         self.gnn = nn.ModuleList(PaddedConv(cast(Block, block)) for block in layer.gnn)
         self.residual = PaddedConv(cast(Block, layer.residual))
@@ -142,8 +144,8 @@ class PaddedLayer(nn.Module):
             seen.append(conv(seen[-1], edge_index))
         z = torch.stack([self.attend(k, h, seen[0], batch) for k, h in enumerate(seen)], dim=1)
         z = (self.score(torch.tanh(self.project(z))).softmax(dim=1) * z).sum(dim=1)
-        x = self.scale_attention(z) + self.residual(x, edge_index)
-        return self.scale_ffn(self.ffn(self.norm_ffn(x))) + x
+        x = self.scale_attention * z + self.residual(x, edge_index)
+        return self.scale_ffn * self.ffn(self.norm_ffn(x)) + x
 
     def attend(self, k: int, h: Tensor, x: Tensor, batch: Tensor) -> Tensor:
         """What kernel ``k`` brings. Projecting first and padding then is the faster order: fewer rows to project."""

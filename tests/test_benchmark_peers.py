@@ -36,7 +36,7 @@ def graphs_like_nci1(seed: int = 0, *, are_labelled: bool = True) -> PackedDatas
     built = type(batch).from_edges(batch.edge_index, batch.sizes, **columns)
     counts = {"node_labels": (LABELS,)} if are_labelled else {}
     dataset = PackedDataset.from_batch("like NCI1", SingleLabel(("no", "yes")), built, label_counts=counts)
-    return with_encodings(dataset, {"subtrees": 4} if are_labelled else {"balls": 1})
+    return with_encodings(dataset, {"subtrees": 4} if are_labelled else {"subtrees": 1, "balls": 1})
 
 
 def our_model(dataset: PackedDataset, seed: int = 0) -> GraphModel:
