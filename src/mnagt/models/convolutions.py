@@ -4,6 +4,7 @@ Deterministic on CPU and GPU, and free of PyTorch Geometric's import; the tests 
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,9 @@ from mnagt.linear import Linear, linear
 from mnagt.models.encoders import EdgeEncoder
 from mnagt.models.norms import BatchNorm
 from mnagt.registry import lookup
+
+if TYPE_CHECKING:
+    from mnagt.fused.edge_attention import Ends
 
 
 class Mlp(nn.Module):
@@ -46,6 +50,23 @@ def messages(
         return sum_messages(x, edges.table(), Edges(*ends, edges.kind(graph)), with_self=with_self)
     y = graph.edges_into @ (take(graph.edge_sources, x) + edges(graph)).relu()
     return x + y if with_self else y
+
+
+def along_edges(x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> bool:
+    """Whether attention along edges is better done without storing what edges carry."""
+    if not fused.is_usable(x.device) or x.dtype == torch.float64:
+        return False
+    from mnagt.fused.edge_attention import DENSE
+
+    return graph.num_edges >= DENSE * graph.num_nodes
+
+
+def ends(graph: GraphBatch) -> "Ends":
+    """The edges as ``fused.edge_attention`` takes them."""
+    from mnagt.fused.edge_attention import Ends
+
+    out = graph.neighbours.transposed
+    return Ends(graph.source, graph.in_ptr, out.index, out.ptr)
 
 
 class GCN(nn.Module):
@@ -126,6 +147,13 @@ class GAT(nn.Module):
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         h = self.project(x)
+        if self.edges is None and along_edges(h, graph):
+            from mnagt.fused.edge_attention import Score, edge_attention
+
+            sent, heard = self._scores(h)
+            one, value = torch.ones_like(sent), h.unflatten(1, (self.heads, -1))
+            q, k = torch.stack([heard, one], dim=2), torch.stack([one, sent], dim=2)  # their product is the sum
+            return edge_attention(q, k, value, ends(graph), Score("leaky", self.slope), with_self=True).flatten(1)
         on_edges, on_self = self.shares(h, graph)
         message = self._weighed(take(graph.edge_sources, h), on_edges)
         return graph.edges_into @ message + self._weighed(h, on_self)
@@ -134,8 +162,7 @@ class GAT(nn.Module):
         self, h: Float[Tensor, "nodes dim"], graph: GraphBatch
     ) -> tuple[Float[Tensor, "edges heads"], Float[Tensor, "nodes heads"]]:
         """What each edge, and each node's edge to itself, is given of the node it leads to."""
-        weight = torch.cat([torch.block_diag(*self.from_score), torch.block_diag(*self.to_score)])
-        sent, heard = linear(h, weight).to(weight.dtype).chunk(2, dim=1)
+        sent, heard = self._scores(h)
         ends = graph.edges_into.transposed
         on_edges, on_self = take(graph.edge_sources, sent) + take(ends, heard), sent + heard
         if self.edges is not None and self.edge_score is not None:
@@ -148,6 +175,11 @@ class GAT(nn.Module):
         on_edges, on_self = (on_edges - top[graph.destination]).exp(), (on_self - top).exp()
         total = graph.edges_into @ on_edges + on_self
         return on_edges / take(ends, total), on_self / total
+
+    def _scores(self, h: Float[Tensor, "nodes dim"]) -> tuple[Float[Tensor, "nodes heads"], ...]:
+        """What a node adds to the scores of edges out of it, and of those into it."""
+        weight = torch.cat([torch.block_diag(*self.from_score), torch.block_diag(*self.to_score)])
+        return linear(h, weight).to(weight.dtype).chunk(2, dim=1)
 
     def _weighed(
         self, rows: Float[Tensor, "rows dim"], share: Float[Tensor, "rows heads"]

@@ -19,6 +19,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
+from mnagt.models.convolutions import along_edges, ends
 from mnagt.models.encoders import EdgeEncoder, NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import heads_divide, relu_feed_forward
@@ -29,6 +30,8 @@ from mnagt.settings import at_least, below, one_of
 
 SCORE = 5.0
 """Scores are cut to this magnitude."""
+EPS = 1e-6
+"""Added to the sum of a node's weights."""
 
 Edges = Float[Tensor, "edges dim"]
 
@@ -64,7 +67,7 @@ class EdgeAttention(nn.Module):
     .. math:: z_i = \sum_{j \to i} \alpha_{ij} v_j, \qquad \alpha_{ij} = \mathrm{softmax}_j \sum_c s_{ijc}, \qquad
               s_{ij} = \frac{q_i \odot k_j}{\sqrt{d}} \odot e_{ij}
 
-    The sum over a head's channels c is cut to [-5, 5]. Given edges, :math:`s` is returned too.
+    The sum over a head's channels c is cut to [-5, 5]. Given edges, :math:`s` is returned too, else there may be none.
     """
 
     def __init__(self, dim: int, heads: int, *, reads_edges: bool) -> None:
@@ -75,7 +78,14 @@ class EdgeAttention(nn.Module):
 
     def forward(
         self, x: Float[Tensor, "nodes dim"], edges: Edges | None, graph: GraphBatch
-    ) -> tuple[Float[Tensor, "nodes dim"], Edges]:
+    ) -> tuple[Float[Tensor, "nodes dim"], Edges | None]:
+        if edges is None and along_edges(x, graph):
+            from mnagt.fused.edge_attention import Score, edge_attention
+
+            maps = (self.to_query, self.to_key, self.to_value)
+            q, k, v = (project(x).unflatten(1, (self.heads, -1)) for project in maps)
+            score, scale = Score("cut", SCORE, EPS), q.shape[2] ** -0.5
+            return edge_attention(q, k, v, ends(graph), score, scale=scale).flatten(1), None
         query = take(graph.edges_into.transposed, self.to_query(x))
         key, value = (take(graph.edge_sources, project(x)) for project in (self.to_key, self.to_value))
         score = query * key / (x.shape[1] // self.heads) ** 0.5
@@ -85,7 +95,7 @@ class EdgeAttention(nn.Module):
         weight = of_head.clamp(-SCORE, SCORE).exp()
         weighted = (weight[:, :, None] * value.unflatten(1, (self.heads, -1))).flatten(1)
         total = (graph.edges_into @ weight).repeat_interleave(x.shape[1] // self.heads, dim=1)
-        return graph.edges_into @ weighted / (total + 1e-6), score
+        return graph.edges_into @ weighted / (total + EPS), score
 
 
 class Branches(nn.Module):
@@ -118,7 +128,7 @@ class GtLayer(nn.Module):
     ) -> tuple[Float[Tensor, "nodes dim"], Edges | None]:
         z, score = self.attention(x, edges, graph)
         x = self.of_nodes(x, z, graph.real_nodes)
-        if edges is not None and self.of_edges is not None:
+        if edges is not None and score is not None and self.of_edges is not None:
             edges = self.of_edges(edges, score, graph.real_edges)
         return x, edges
 
