@@ -181,30 +181,25 @@ def _into(
     """Derivatives of some heads of a node's query, and the mean that the other launch needs."""
     node = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * group + tl.arange(0, group)
-    own_q, own_g = (
-        _of_node(q, node, head, heads, width, padded),
-        _of_node(g, node, head, heads, value_width, value_padded),
-    )
+    query = _of_node(q, node, head, heads, width, padded)[None, :, :]
+    own_g = _of_node(g, node, head, heads, value_width, value_padded)
     middle = tl.sum(own_g * _of_node(z, node, head, heads, value_width, value_padded), 1)
     whole = tl.load(total + node * heads + head, mask=head < heads, other=0.0)
+    tl.store(mean + node * heads + head, middle, mask=head < heads)
+    back, whole, middle = own_g[None, :, :], whole[None, :], middle[None, :]
     result = tl.zeros([group, padded], tl.float32)
     if with_self:
-        own_k = _of_node(k, node, head, heads, width, padded)
-        s = scale * tl.sum(own_q * own_k, 1)
-        gain = tl.sum(own_g * _of_node(v, node, head, heads, value_width, value_padded), 1)
-        ds = _slope(s, at, leaky) * tl.exp(_bent(s, at, leaky) - whole) * (gain - middle)
-        result += ds[:, None] * own_k
+        own_k = _of_node(k, node, head, heads, width, padded)[None, :, :]
+        own_v = _of_node(v, node, head, heads, value_width, value_padded)[None, :, :]
+        _own_share, own_ds = _shares(query, own_k, back, own_v, whole, middle, scale, at, leaky)
+        result += tl.sum(own_ds[:, :, None] * own_k, 0)
     start, end = tl.load(in_ptr + node), tl.load(in_ptr + node + 1)
     for first in range(start, end, at_once):
         j, is_edge = _neighbours(source, first, end, at_once)
         key = _of_nodes(k, j, is_edge, head, heads, width, padded)
-        s = scale * tl.sum(own_q[None, :, :] * key, 2)
         value = _of_nodes(v, j, is_edge, head, heads, value_width, value_padded)
-        gain = tl.sum(own_g[None, :, :] * value, 2)
-        share = tl.where(is_edge[:, None], tl.exp(_bent(s, at, leaky) - whole[None, :]), 0.0)
-        ds = _slope(s, at, leaky) * share * (gain - middle[None, :])
-        result += tl.sum(ds[:, :, None] * key, 0)
-    tl.store(mean + node * heads + head, middle, mask=head < heads)
+        _share, ds = _shares(query, key, back, value, whole, middle, scale, at, leaky)
+        result += tl.sum(ds[:, :, None] * key, 0)  # where there is no edge, the key is 0
     _keep(dq, scale * result, node, head, heads, width, padded)
 
 
@@ -217,40 +212,39 @@ def _out_of(
     """Derivatives of some heads of a node's key and value."""
     node = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * group + tl.arange(0, group)
-    own_k, own_v = (
-        _of_node(k, node, head, heads, width, padded),
-        _of_node(v, node, head, heads, value_width, value_padded),
-    )
+    key = _of_node(k, node, head, heads, width, padded)[None, :, :]
+    value = _of_node(v, node, head, heads, value_width, value_padded)[None, :, :]
     of_key = tl.zeros([group, padded], tl.float32)
     of_value = tl.zeros([group, value_padded], tl.float32)
     if with_self:
-        own_q, own_g = (
-            _of_node(q, node, head, heads, width, padded),
-            _of_node(g, node, head, heads, value_width, value_padded),
-        )
-        s = scale * tl.sum(own_q * own_k, 1)
-        whole = tl.load(total + node * heads + head, mask=head < heads, other=0.0)
-        middle = tl.load(mean + node * heads + head, mask=head < heads, other=0.0)
-        share = tl.exp(_bent(s, at, leaky) - whole)
-        ds = _slope(s, at, leaky) * share * (tl.sum(own_g * own_v, 1) - middle)
-        of_key += ds[:, None] * own_q
-        of_value += share[:, None] * own_g
+        own_q = _of_node(q, node, head, heads, width, padded)[None, :, :]
+        own_g = _of_node(g, node, head, heads, value_width, value_padded)[None, :, :]
+        own_whole = tl.load(total + node * heads + head, mask=head < heads, other=0.0)[None, :]
+        own_middle = tl.load(mean + node * heads + head, mask=head < heads, other=0.0)[None, :]
+        own_share, own_ds = _shares(own_q, key, own_g, value, own_whole, own_middle, scale, at, leaky)
+        of_key += tl.sum(own_ds[:, :, None] * own_q, 0)
+        of_value += tl.sum(own_share[:, :, None] * own_g, 0)
     start, end = tl.load(out_ptr + node), tl.load(out_ptr + node + 1)
     for first in range(start, end, at_once):
         i, is_edge = _neighbours(destination, first, end, at_once)
-        here = is_edge[:, None] & (head < heads)[None, :]
-        at_head = i[:, None] * heads + head[None, :]
+        here, at_head = is_edge[:, None] & (head < heads)[None, :], i[:, None] * heads + head[None, :]
         whole = tl.load(total + at_head, mask=here, other=0.0)
         middle = tl.load(mean + at_head, mask=here, other=0.0)
         query = _of_nodes(q, i, is_edge, head, heads, width, padded)
         back = _of_nodes(g, i, is_edge, head, heads, value_width, value_padded)
-        s = scale * tl.sum(query * own_k[None, :, :], 2)
-        share = tl.where(is_edge[:, None], tl.exp(_bent(s, at, leaky) - whole), 0.0)
-        ds = _slope(s, at, leaky) * share * (tl.sum(back * own_v[None, :, :], 2) - middle)
-        of_key += tl.sum(ds[:, :, None] * query, 0)
+        share, ds = _shares(query, key, back, value, whole, middle, scale, at, leaky)
+        of_key += tl.sum(ds[:, :, None] * query, 0)  # where there is no edge, query and what comes back are 0
         of_value += tl.sum(share[:, :, None] * back, 0)
     _keep(dk, scale * of_key, node, head, heads, width, padded)
     _keep(dv, of_value, node, head, heads, value_width, value_padded)
+
+
+@triton.jit
+def _shares(query, key, back, value, whole, middle, scale, at, leaky: tl.constexpr):
+    """Of some edges: the share that each has in its node, and the derivative of its score."""
+    s = scale * tl.sum(query * key, 2)
+    share = tl.exp(_bent(s, at, leaky) - whole)
+    return share, _slope(s, at, leaky) * share * (tl.sum(back * value, 2) - middle)
 
 
 @triton.jit
