@@ -219,5 +219,6 @@ def joined() -> Iterator[Ranks]:
             f"rank {ranks.rank} of {ranks.count} has lost another ({reason[:200]}); see what that one said, and go on "
             "with --resume, with as many ranks as you like"
         ) from error
-    if is_ours:
-        dist.destroy_process_group()
+    finally:
+        if is_ours:
+            dist.destroy_process_group()
