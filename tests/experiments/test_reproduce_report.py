@@ -133,6 +133,12 @@ def test_where_a_setting_is_best_is_told(known):
     )
 
 
+def test_one_value_alone_is_no_finding(known):
+    assert (
+        verdict(known("layers", {"mnagt, depth 3": (0.8, 0.82)}), "NCI1") == "mnagt was run at 3 alone (81.00 ± 1.41)."
+    )
+
+
 def test_markdown_is_a_table(known):
     lines = markdown(known("table1", {"mnagt": HIGH})).splitlines()
     rows = [line for line in lines if line.startswith("|")]

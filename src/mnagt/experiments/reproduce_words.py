@@ -205,6 +205,8 @@ def _order(findings: Findings, cells: Sequence[Cell]) -> str:
 
 def _range(cells: Sequence[Cell]) -> str:
     high, low = max(cells, key=mean_of), min(cells, key=mean_of)
+    if len(cells) == 1:
+        return f"{high.row.model} was run at {high.row.at} alone ({ours(high)})."
     if mean_of(high) == mean_of(low):
         return f"{high.row.model} gives {ours(high)} throughout."
     return f"{high.row.model} is highest at {high.row.at} ({ours(high)}) and lowest at {low.row.at} ({ours(low)})."
