@@ -74,6 +74,13 @@ def test_half_precision_is_rounded_at_the_end():
     compare(random_batch([5, 9, 17], 0.5, seed=2), dtype=torch.bfloat16)
 
 
+def test_twice_the_same_bits():
+    graph = random_batch([30, 60], 0.5, seed=3)
+    *tensors, dz = numbers(graph, 4, 16, 16)
+    one, other = (outcome(partial(edge_attention, ends=ends_of(graph), score=CUT), tensors, dz) for _ in range(2))
+    assert all(map(torch.equal, one, other))
+
+
 def test_large_scores_overflow_nowhere():
     graph = random_batch([6], 1.0, seed=0)
     q, k, v, _ = numbers(graph, 2, 4, 3)
