@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import alone, batches, generator, random_batch
 
+from mnagt.attention import small
 from mnagt.attention.attend import BACKENDS, attend
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
@@ -58,6 +59,15 @@ def test_bucketed_equals_reference_forward_and_backward(graph, step, has_bias):
         answers(with_step(graph, step), "bucketed", bias), answers(graph, "reference", bias), strict=True
     ):
         torch.testing.assert_close(fast, slow)
+
+
+@given(batches(is_directed=None), st.sampled_from([0, 1, 3]))
+def test_small_graphs_and_others_in_one_batch(graph, largest):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small, "LARGEST", largest)
+        fast = answers(graph, "bucketed", None)
+    for mine, slow in zip(fast, answers(graph, "reference", None), strict=True):
+        torch.testing.assert_close(mine, slow)
 
 
 @given(batches())

@@ -6,6 +6,7 @@ lie on two axes (kernels, and heads of each), which spares a copy.
 """
 
 from collections.abc import Callable
+from itertools import takewhile
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mnagt import fused
-from mnagt.attention import tiles
+from mnagt.attention import small, tiles
+from mnagt.attention.small import small_attention
 from mnagt.attention.tiles import Wide
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.buckets import Buckets
 from mnagt.registry import lookup
 
 Heads = Float[Tensor, "nodes *heads head_dim"]
@@ -50,7 +53,7 @@ def attend(
 def active_backend(device: torch.device) -> str:
     """What 'auto' takes on this device, and why."""
     if device.type == "cpu":
-        return "bucketed: fused attention over graphs of equal size"
+        return "bucketed: graphs of equal size side by side, small ones by plain products"
     reason = fused.why_not()
     return f"bucketed: fused attention over graphs of like size; {reason}" if reason else "triton: no padding at all"
 
@@ -109,20 +112,24 @@ def attention_of_graph(
 
 
 def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
-    """Graphs of like size side by side, a fused call for each size.
+    """Graphs of like size side by side: on a CPU small ones by plain products, others by a fused call for each size.
 
-    In a batch whose graphs are in order of size nothing is copied: a bucket is a slice. Memory grows with the nodes,
-    not with their pairs, but for a bias, which has a row for each.
+    In a batch whose graphs are in order of size nothing is copied for a fused call: a bucket is a slice. Memory of such
+    a call grows with the nodes, not with their pairs, but for a bias, which has a row for each.
     """
     buckets, heads = graph.buckets, q.shape[1:-1]
     if not buckets.groups:
         return torch.zeros_like(v)
-    q, k, v = (t.flatten(1, -2) for t in (q, k, v))
-    cuts = [bucket.slots for bucket in buckets.groups]
-    parts = zip(*(buckets.nodes.spread(t).split(cuts) for t in (q, k, v)), strict=True)
-    masks = [None] * len(cuts) if bias is None else _spread_bias(bias, graph)
-    out = []
-    for bucket, part, mask in zip(buckets.groups, parts, masks, strict=True):
+    few = _small_buckets(buckets, q) if bias is None and not dropout else 0
+    groups = buckets.groups[few:]
+    cuts = [sum(bucket.slots for bucket in buckets.groups[:few]), *(bucket.slots for bucket in groups)]
+    q, k, v = (buckets.nodes.spread(t.flatten(1, -2)) for t in (q, k, v))
+    if not groups:
+        return buckets.nodes.collect(small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
+    (q, *qs), (k, *ks), (v, *vs) = (t.split(cuts) for t in (q, k, v))
+    out = [small_attention(q, k, v, buckets.groups[:few])] if few else []
+    masks = [None] * len(groups) if bias is None else _spread_bias(bias, graph)
+    for bucket, part, mask in zip(groups, zip(qs, ks, vs, strict=True), masks, strict=True):
         if bucket.is_node is not None:
             may_attend = bucket.is_node[:, None, None, :]
             mask = may_attend if mask is None else mask.masked_fill(~may_attend, -torch.inf)
@@ -131,6 +138,14 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
         z = _of_bucket(wide[0], wide[1], wide[2], mask, dropout)
         out.append(z.transpose(1, 2).flatten(0, 1))
     return buckets.nodes.collect(torch.cat(out)).unflatten(1, heads)
+
+
+def _small_buckets(buckets: Buckets, q: Tensor) -> int:
+    """How many buckets, from the first, plain products are faster for."""
+    if q.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        return 0
+    is_small = (bucket.width <= small.LARGEST and bucket.is_node is None for bucket in buckets.groups)
+    return sum(takewhile(bool, is_small))
 
 
 def _of_bucket(q: Wide, k: Wide, v: Wide, mask: Tensor | None, dropout: float) -> Wide:
