@@ -120,7 +120,7 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
     buckets, heads = graph.buckets, q.shape[1:-1]
     if not buckets.groups:
         return torch.zeros_like(v)
-    few = _small_buckets(buckets, q) if bias is None and not dropout else 0
+    few = _small_buckets(buckets, q) if bias is None and not dropout and q.shape == v.shape else 0
     groups = buckets.groups[few:]
     cuts = [sum(bucket.slots for bucket in buckets.groups[:few]), *(bucket.slots for bucket in groups)]
     q, k, v = (buckets.nodes.spread(t.flatten(1, -2)) for t in (q, k, v))

@@ -29,7 +29,7 @@ LARGEST = 192
 
 
 def small_attention(query: Slots, key: Slots, value: Slots, buckets: Sequence[Bucket]) -> Slots:
-    """Each query's mixture of the values of its graph. Buckets have no empty slots."""
+    """Each query's mixture of the values of its graph. Buckets have no empty slots; values are as wide as keys."""
     shapes = tuple((bucket.graphs, bucket.width) for bucket in buckets)
     return _Small.apply(query, key, value, shapes)  # type: ignore[return-value]
 
