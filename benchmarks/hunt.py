@@ -24,7 +24,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.experiments.engines import side_by_side
 from mnagt.experiments.ledger import circumstances, trial_key
 from mnagt.experiments.trials import with_seed
-from mnagt.training.config import RunConfig
+from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import pick_device
 from mnagt.training.fit import Trainer
 from mnagt.training.run import make_split, prepared, read_recipe
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=["*"], help="patterns of names of tries, such as 'fifth: *'")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101, 102])
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--folds", type=Path, help="splits (rare_scaffolds.py) that seeds take turns at")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no training is begun")
     options = parser.parse_args()
@@ -53,6 +54,9 @@ def main() -> None:
             for name in each.get("datasets", options.datasets):
                 if name in options.datasets and any(fnmatchcase(each["name"], one) for one in options.only):
                     config = with_seed(_changed(_recipe(name), each, options.epochs), seed)
+                    if options.folds is not None:
+                        folder = options.folds / str(seed % len(list(options.folds.iterdir())))
+                        config = replace(config, split=SplitConfig("files", folder=str(folder)))
                     asked[trial_key(config)] = (each["name"], name)
                     if trial_key(config) not in there:
                         wanted.append((each["name"], config, until))
@@ -120,13 +124,13 @@ def _print_table(found: list[tuple[tuple[str, str], dict[str, Any]]]) -> None:
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for key, record in found:
         rows[key].append(record)
-    print(f"{'data set':10s}{'try':34s}{'n':>3s}{'best':>8s}{'last':>8s}{'epoch':>7s}{'loss':>8s}{'s':>8s}")
+    print(f"{'data set':14s}{'try':34s}{'n':>3s}{'best':>8s}{'last':>8s}{'epoch':>7s}{'loss':>8s}{'s':>8s}")
     for (name, dataset), records in sorted(rows.items(), key=lambda row: (row[0][1], -_mean(row[1], "last"))):
         figures = (
             f"{100 * _mean(records, 'best'):8.2f}{100 * _mean(records, 'last'):8.2f}{_mean(records, 'epoch'):7.0f}"
         )
         figures += f"{_mean(records, 'loss'):8.3f}{_mean(records, 'seconds'):8.1f}"
-        print(f"{dataset:10s}{name:34s}{len(records):3d}{figures}")
+        print(f"{dataset:14s}{name:34s}{len(records):3d}{figures}")
 
 
 def _mean(records: list[dict[str, Any]], what: str) -> float:

@@ -27,7 +27,7 @@ from mnagt.graphs.buckets import Bucket, Buckets, Layout
 from mnagt.graphs.encodings import ENCODINGS
 from mnagt.graphs.features import Features
 from mnagt.graphs.sparse import Incidence, pointer_of_counts
-from mnagt.graphs.subtrees import _ODD, _mixed, _shifted
+from mnagt.graphs.subtrees import ODD, mixed, shifted
 from mnagt.models.graph_model import GraphModel
 from mnagt.tasks import task_to_dict
 from mnagt.training.model_folder import Trained, load_model
@@ -245,15 +245,15 @@ def _subtrees(batch: GraphBatch, rounds: int) -> Int[Tensor, "nodes rounds"]:
 
     def of_labels(labels: Tensor | None, like: Tensor) -> Tensor:
         if labels is None:
-            return torch.full_like(like, _ODD)
-        return sum((_mixed(labels[:, i] + _wrapped((i + 1) * _ODD)) for i in range(labels.shape[1])), like * 0)
+            return torch.full_like(like, ODD)
+        return sum((mixed(labels[:, i] + _wrapped((i + 1) * ODD)) for i in range(labels.shape[1])), like * 0)
 
     name, edge = of_labels(batch.node_labels, batch.graph_of_node), of_labels(batch.edge_labels, batch.source)
     names = []
     for _ in range(rounds):
-        seen = _mixed(name[batch.source] + edge)
-        name = _mixed((name * _ODD).index_add(0, batch.destination, seen))
-        names.append(_shifted(name, 33).int())
+        seen = mixed(name[batch.source] + edge)
+        name = mixed((name * ODD).index_add(0, batch.destination, seen))
+        names.append(shifted(name, 33).int())
     return torch.stack(names, dim=1)
 
 

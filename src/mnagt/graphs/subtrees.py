@@ -29,34 +29,35 @@ def subtrees(graph: GraphBatch, rounds: int) -> Int[Tensor, "nodes rounds"]:
     edge = _of_labels(graph.edge_labels, graph.num_edges, graph.device)
     names = []
     for r in range(rounds):
-        seen = _mixed(name[source] + edge)
+        seen = mixed(name[source] + edge)
         total = torch.cat([seen.new_zeros(1), seen.cumsum(0)])  # overflow wraps around, here and below
-        name = _mixed(name * _ODD + total[ptr[1:]] - total[ptr[:-1]])
+        name = mixed(name * ODD + total[ptr[1:]] - total[ptr[:-1]])
         if r == 0 and graph.node_labels is None:
             size, edges, _ = ball_counts(graph, 1)[:, 0].unbind(1)
-            name = _mixed(_mixed(name + size) + edges)
-        names.append(_shifted(name, 33).int())
+            name = mixed(mixed(name + size) + edges)
+        names.append(shifted(name, 33).int())
     return torch.stack(names, dim=1)
 
 
-_ODD = 0x9E3779B97F4A7C15 - 2**64
+ODD = 0x9E3779B97F4A7C15 - 2**64
+"""Its bits are spread evenly; products with it tell columns apart."""
 
 
 def _of_labels(labels: Int[Tensor, "rows _"] | None, rows: int, device: torch.device) -> Int[Tensor, "rows"]:
     """One number for all labels of a row; the same for all rows that have none."""
     if labels is None:
-        return torch.full((rows,), _ODD, device=device)
-    column = torch.arange(1, labels.shape[1] + 1, device=device) * _ODD
-    return _mixed(labels.long() + column).sum(dim=1)
+        return torch.full((rows,), ODD, device=device)
+    column = torch.arange(1, labels.shape[1] + 1, device=device) * ODD
+    return mixed(labels.long() + column).sum(dim=1)
 
 
-def _mixed(x: Int[Tensor, "rows *columns"]) -> Int[Tensor, "rows *columns"]:
+def mixed(x: Int[Tensor, "rows *columns"]) -> Int[Tensor, "rows *columns"]:
     """Every bit of the outcome depends on every bit of x (the finaliser of splitmix64)."""
-    x = (x ^ _shifted(x, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
-    x = (x ^ _shifted(x, 27)) * (0x94D049BB133111EB - 2**64)
-    return x ^ _shifted(x, 31)
+    x = (x ^ shifted(x, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ shifted(x, 27)) * (0x94D049BB133111EB - 2**64)
+    return x ^ shifted(x, 31)
 
 
-def _shifted(x: Int[Tensor, "rows *columns"], bits: int) -> Int[Tensor, "rows *columns"]:
+def shifted(x: Int[Tensor, "rows *columns"], bits: int) -> Int[Tensor, "rows *columns"]:
     """x, its 64 bits shifted to the right and zeros brought in."""
     return (x >> bits) & (2 ** (64 - bits) - 1)

@@ -1,0 +1,65 @@
+"""Folds of an OGB set of molecules that are like its official test part, made without looking at that part.
+
+The official test part holds the rarest scaffolds; the validation part holds more common ones, and is small. So of the
+training and validation parts, molecules whose scaffold is met three times at most are cut into blocks, in the order in
+which scaffolds are first met. Block k is ``valid`` of fold k, and all others of the two parts are ``train``. A fold is
+a folder of index files, for ``--folds`` of ``hunt.py`` or ``--split files``. Its ``test`` holds one graph, of the
+training part: a split needs one.
+"""
+
+import argparse
+from pathlib import Path
+
+import common
+import torch
+from rdkit.Chem import MolFromSmiles
+from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+from rdkit.rdBase import BlockLogs
+from torch import Tensor
+
+from mnagt.data import load_dataset
+from mnagt.data.molecule_table import read_table
+
+FOLDS = 4
+RARE = 3
+"""Molecules of a scaffold, at most."""
+
+
+def folds(scaffolds: list[str], official: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Indices to train on and to judge by, fold by fold; ``official`` is 2 where a molecule is in the test part."""
+    ours = (official != 2).nonzero().flatten()
+    numbers: dict[str, int] = {}  # of scaffolds, in the order in which they are met
+    group = torch.tensor([numbers.setdefault(scaffolds[i], len(numbers)) for i in ours.tolist()])
+    rare = (group.bincount() <= RARE).nonzero().flatten()
+    is_valid = [torch.isin(group, block) for block in rare.tensor_split(FOLDS)]
+    return [(ours[~valid], ours[valid]) for valid in is_valid]
+
+
+def scaffold_of(smiles: str) -> str:
+    """Its Bemis-Murcko scaffold; what RDKit cannot read stands for itself."""
+    molecule = MolFromSmiles(smiles)
+    return smiles if molecule is None else MurckoScaffoldSmiles(mol=molecule)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dataset", nargs="?", default="ogbg-molhiv")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the folds")
+    options = parser.parse_args()
+    dataset = load_dataset(options.dataset)
+    table = read_table(common.data_file(f"{options.dataset.replace('-', '_')}/mapping/mol.csv.gz"))
+    smiles = table.column(table.smiles_column())
+    assert dataset.official is not None
+    with BlockLogs():
+        scaffolds = [scaffold_of(each) for each in smiles]
+    for k, (train, valid) in enumerate(folds(scaffolds, dataset.official)):
+        folder = options.out / str(k)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, indices in {"train": train[1:], "valid": valid, "test": train[:1]}.items():
+            (folder / f"{name}.txt").write_text("".join(f"{i}\n" for i in indices.tolist()), encoding="utf-8")
+        active = int((dataset.targets[valid] == 1).sum())
+        print(f"{folder}: {len(train) - 1} train, {len(valid)} validate, {active} of them active")
+
+
+if __name__ == "__main__":
+    main()
