@@ -142,8 +142,8 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
 
 def _small_buckets(buckets: Buckets, q: Tensor) -> int:
     """How many buckets, from the first, plain products are faster for."""
-    if q.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
-        return 0
+    if q.device.type != "cpu" or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return 0  # a graph that is exported has any size
     is_small = (bucket.width <= small.LARGEST and bucket.is_node is None for bucket in buckets.groups)
     return sum(takewhile(bool, is_small))
 
