@@ -3,7 +3,8 @@
 The file of tries (TOML) holds tables ``[[try]]`` with a ``name`` and what differs from ``recipes/DATASET/mnagt.toml``:
 ``settings`` of the model, ``train``, and ``datasets`` if not all. Test parts are never scored. Finished trainings are
 in the ledger, one JSON line each, and are not run again: a hunt goes on from machine to machine. Prints a table: mean
-validation score of the ten epochs that are best on average, which chooses lucky epochs too, and of the last ten.
+validation score of the ten epochs that are best on average, which chooses lucky epochs too, and of the last ten; of a
+third of all epochs, where that is fewer.
 """
 
 import json
@@ -102,7 +103,7 @@ def _validate(work: tuple[str, RunConfig, float]) -> dict[str, Any] | None:
     model, dataset, task = prepared(config, whole, split)
     at = Trainer(model, dataset, split, task, config.train, device=pick_device(config.device)).run()
     scores = [record[f"valid_{task.metric}"] for record in at.history]
-    stretch = min(10, len(scores))
+    stretch = min(10, -(-len(scores) // 3))
     return {
         "best": max(mean(scores[i : i + stretch]) for i in range(len(scores) - stretch + 1)),
         "last": mean(scores[-stretch:]),
