@@ -53,7 +53,7 @@ class _Small(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (query, key, mixed), weights = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        query, key, mixed, *weights = ctx.saved_tensors
         there, back = _head_by_head(ctx.shapes, ctx.heads)
         into = [grads[0].flatten(0, 1).index_select(0, there), torch.empty_like(key), torch.empty_like(mixed)]
         parts = _parts(ctx.shapes, ctx.heads, query, key, mixed, *into)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from mnagt.attention import small
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
@@ -15,8 +16,9 @@ from mnagt.graphs.room import free_memory, in_words
 from mnagt.models.graph_model import GraphModel
 from mnagt.training.config import TrainConfig
 
-_PROBES = ((64, 1), (128, 1), (256, 1), (64, 8))
-"""Nodes of the graphs that a model is tried on, and neighbours of each to either side."""
+_PROBES = tuple((small.LARGEST + nodes, reach) for nodes, reach in ((8, 1), (64, 1), (128, 1), (8, 8)))
+"""Nodes of the graphs that a model is tried on, and neighbours of each to either side. (Of smaller graphs a CPU keeps
+the attention of all pairs, few as they are: that is left out.)"""
 _SMALL_GRAPH, _SMALL_BATCH = 2**12, 2**16
 """Nodes up to which nobody needs to ask."""
 
