@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no training is begun")
     options = parser.parse_args()
     until = time.time() + options.seconds
+    folds = sorted(options.folds.iterdir()) if options.folds else []
     tries = tomllib.loads(options.tries.read_text(encoding="utf-8"))["try"]
     there = {record["key"] for record in _records(options.ledger)}
     wanted: list[tuple[str, RunConfig, float]] = []
@@ -55,9 +56,8 @@ def main() -> None:
             for name in each.get("datasets", options.datasets):
                 if name in options.datasets and any(fnmatchcase(each["name"], one) for one in options.only):
                     config = with_seed(_changed(_recipe(name), each, options.epochs), seed)
-                    if options.folds is not None:
-                        folder = options.folds / str(seed % len(list(options.folds.iterdir())))
-                        config = replace(config, split=SplitConfig("files", folder=str(folder)))
+                    if folds:
+                        config = replace(config, split=SplitConfig("files", folder=str(folds[seed % len(folds)])))
                     asked[trial_key(config)] = (each["name"], name)
                     if trial_key(config) not in there:
                         wanted.append((each["name"], config, until))

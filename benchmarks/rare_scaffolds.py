@@ -8,16 +8,17 @@ training part: a split needs one.
 """
 
 import argparse
+from itertools import compress
 from pathlib import Path
 
 import common
 import torch
 from rdkit.Chem import MolFromSmiles
-from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 from rdkit.rdBase import BlockLogs
 from torch import Tensor
 
 from mnagt.data import load_dataset
+from mnagt.data.atoms import scaffolds
 from mnagt.data.molecule_table import read_table
 
 FOLDS = 4
@@ -25,20 +26,22 @@ RARE = 3
 """Molecules of a scaffold, at most."""
 
 
-def folds(scaffolds: list[str], official: Tensor) -> list[tuple[Tensor, Tensor]]:
+def folds(scaffold: list[str], official: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Indices to train on and to judge by, fold by fold; ``official`` is 2 where a molecule is in the test part."""
     ours = (official != 2).nonzero().flatten()
     numbers: dict[str, int] = {}  # of scaffolds, in the order in which they are met
-    group = torch.tensor([numbers.setdefault(scaffolds[i], len(numbers)) for i in ours.tolist()])
+    group = torch.tensor([numbers.setdefault(scaffold[i], len(numbers)) for i in ours.tolist()])
     rare = (group.bincount() <= RARE).nonzero().flatten()
     is_valid = [torch.isin(group, block) for block in rare.tensor_split(FOLDS)]
     return [(ours[~valid], ours[valid]) for valid in is_valid]
 
 
-def scaffold_of(smiles: str) -> str:
-    """Its Bemis-Murcko scaffold; what RDKit cannot read stands for itself."""
-    molecule = MolFromSmiles(smiles)
-    return smiles if molecule is None else MurckoScaffoldSmiles(mol=molecule)
+def scaffolds_of(smiles: list[str]) -> list[str]:
+    """Their scaffolds; what RDKit cannot read stands for itself."""
+    with BlockLogs():
+        can_be_read = [MolFromSmiles(each) is not None for each in smiles]
+    found = iter(scaffolds(list(compress(smiles, can_be_read)))["scaffolds"])
+    return [next(found) if is_one else each for each, is_one in zip(smiles, can_be_read, strict=True)]
 
 
 def main() -> None:
@@ -50,9 +53,7 @@ def main() -> None:
     table = read_table(common.data_file(f"{options.dataset.replace('-', '_')}/mapping/mol.csv.gz"))
     smiles = table.column(table.smiles_column())
     assert dataset.official is not None
-    with BlockLogs():
-        scaffolds = [scaffold_of(each) for each in smiles]
-    for k, (train, valid) in enumerate(folds(scaffolds, dataset.official)):
+    for k, (train, valid) in enumerate(folds(scaffolds_of(smiles), dataset.official)):
         folder = options.out / str(k)
         folder.mkdir(parents=True, exist_ok=True)
         for name, indices in {"train": train[1:], "valid": valid, "test": train[:1]}.items():

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from mnagt import fused
 from mnagt.attention import small, tiles
-from mnagt.attention.small import small_attention
 from mnagt.attention.tiles import Wide
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
@@ -125,9 +124,9 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
     cuts = [sum(bucket.slots for bucket in buckets.groups[:few]), *(bucket.slots for bucket in groups)]
     q, k, v = (buckets.nodes.spread(t.flatten(1, -2)) for t in (q, k, v))
     if not groups:
-        return buckets.nodes.collect(small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
+        return buckets.nodes.collect(small.small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
     (q, *qs), (k, *ks), (v, *vs) = (t.split(cuts) for t in (q, k, v))
-    out = [small_attention(q, k, v, buckets.groups[:few])] if few else []
+    out = [small.small_attention(q, k, v, buckets.groups[:few])] if few else []
     masks = [None] * len(groups) if bias is None else _spread_bias(bias, graph)
     for bucket, part, mask in zip(groups, zip(qs, ks, vs, strict=True), masks, strict=True):
         if bucket.is_node is not None:
