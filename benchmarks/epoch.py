@@ -12,15 +12,18 @@ training. (In single precision rounding pulls them apart within steps, as it doe
 order.)
 
 On a GPU ours trains in bf16, and in tf32 beside it; the peers in ``--precision``, by default tf32, in which they are
-faster than in bf16. Peak memory is counted from before each is built to the end of its first epoch, less what the
-others hold: 'MiB' is what tensors took, 'reserved' what PyTorch took from the device for it. What ``--out`` holds of
-other data sets stays.
+faster than in bf16. Peak memory is that of a process of its own for each, from before it is built to the end of its
+first epoch, with what cuBLAS works in and, for ours, the graphs, which lie on the GPU: 'MiB' is what tensors took,
+'reserved' what PyTorch took from the device for it. What ``--out`` holds of other data sets stays.
 """
 
 import copy
 import json
+import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import common
@@ -61,6 +64,8 @@ OURS: dict[str, dict[str, dict[str, Any]]] = {
 LOSS_APART = 1e-6
 """The twin's loss from ours in double precision, relative to it, at most."""
 SEED, THREADS = 0, 2
+WARM_UP = {"cpu": 0, "cuda": 2}
+"""Epochs before any is timed, beside the first."""
 
 
 class Ours:
@@ -128,11 +133,13 @@ class Peer:
         return total.item() / self.graphs
 
 
-def measured_split(dataset: PackedDataset, batch_size: int, batches: int | None) -> Split:
-    """Whole batches to train on; two of the graphs left over validate and test, which nobody times."""
+def drawn(dataset: PackedDataset, batch_size: int, batches: int | None) -> tuple[PackedDataset, Split]:
+    """Graphs for whole batches to train on, and two that validate and test, which nobody times."""
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(SEED))
     train = min(batches or len(order), (len(order) - 2) // batch_size) * batch_size
-    return Split(order[:train], order[train : train + 1], order[train + 1 : train + 2])
+    graphs, counts = dataset.batch(order[: train + 2]), dataset.label_counts
+    cut = PackedDataset.from_batch(dataset.name, dataset.task, graphs, label_counts=counts)
+    return cut, Split(*torch.arange(train + 2).split([train, 1, 1]))
 
 
 class Contest:
@@ -170,7 +177,7 @@ class Contest:
 def loss_apart(dataset: PackedDataset, device: str, precision: Literal["fp32", "tf32", "bf16"]) -> float:
     """How far the losses of ours and of its twin get apart in a few steps, relative to them."""
     config = TrainConfig(epochs=2, batch_size=16, precision=precision, seed=SEED)
-    split = measured_split(dataset, config.batch_size, 4)
+    dataset, split = drawn(dataset, config.batch_size, 4)
     dtype = torch.float64 if device == "cpu" else torch.float32
     contest = Contest(dataset, split, config, device, settings={"subtree_dropout": 0.0}, dtype=dtype)
     ours, twin = contest.variant("mnagt"), contest.variant("padded")
@@ -211,33 +218,48 @@ def timed(variant: Ours | Peer, device: str) -> Callable[[], float]:
     return run
 
 
-def measure(name: str, options: Any, kind: str) -> dict[str, Any]:
-    dataset, batch_size, device = load_dataset(common.data_file(f"{name}.zip")), BATCH_SIZES[name], options.device
-    apart = loss_apart(dataset, device, options.precision)
-    split = measured_split(dataset, batch_size, options.batches or BATCHES[kind].get(name))
-    warm_up = 0 if kind == "cpu" else 2
+def contest_of(name: str, options: Any) -> Contest:
+    """The contest that ``options`` ask for."""
+    kind = torch.device(options.device).type
+    dataset = load_dataset(common.data_file(f"{name}.zip"))
+    dataset, split = drawn(dataset, BATCH_SIZES[name], options.batches or BATCHES[kind].get(name))
     config = TrainConfig(
-        epochs=1 + warm_up + options.rounds,
-        batch_size=batch_size,
+        epochs=1 + WARM_UP[kind] + options.rounds,
+        batch_size=BATCH_SIZES[name],
         precision=options.precision,
         seed=SEED,
         checkpoint_seconds=1e9,
     )
-    contest = Contest(dataset, split, config, device, workers=options.workers)
-    memory: dict[str, dict[str, float]] = {}
-    epochs: dict[str, Callable[[], float]] = {}
-    for row in [*OURS[kind], *options.peers]:
-        before = Memory(device)
-        epochs[row] = timed(contest.variant(row), device)
-        epochs[row]()
-        memory[row] = before.taken()
-    seconds = common.medians(epochs, options.rounds, warm_up)
-    steps = len(split.train) // batch_size
-    rows = {
+    torch.set_float32_matmul_precision("highest" if options.precision == "fp32" else "high")
+    return Contest(dataset, split, config, options.device, workers=options.workers)
+
+
+def peak(row: str, name: str, options: Any) -> dict[str, float]:
+    """What a variant takes, alone in its process."""
+    contest = contest_of(name, options)
+    before = Memory(options.device)
+    timed(contest.variant(row), options.device)()
+    return before.taken()
+
+
+def measure(name: str, options: Any, kind: str) -> dict[str, Any]:
+    rows = [*OURS[kind], *options.peers]
+    memory: dict[str, dict[str, float]] = {row: {} for row in rows}
+    if kind != "cpu":
+        with ProcessPoolExecutor(len(rows), multiprocessing.get_context("spawn")) as pool:
+            memory = dict(zip(rows, pool.map(partial(peak, name=name, options=options), rows), strict=True))
+    apart = loss_apart(load_dataset(common.data_file(f"{name}.zip")), options.device, options.precision)
+    contest = contest_of(name, options)
+    epochs = {row: timed(contest.variant(row), options.device) for row in rows}
+    for epoch in epochs.values():
+        epoch()
+    seconds = common.medians(epochs, options.rounds, WARM_UP[kind])
+    steps = len(contest.split.train) // BATCH_SIZES[name]
+    variants = {
         row: {"ms": 1000 * took / steps, "speed_up": took / seconds["mnagt"], **memory[row]}
         for row, took in seconds.items()
     }
-    return {"batch_size": batch_size, "steps": steps, "loss_apart": apart, "variants": rows}
+    return {"batch_size": BATCH_SIZES[name], "steps": steps, "loss_apart": apart, "variants": variants}
 
 
 def shown(name: str, figures: dict[str, Any]) -> str:
@@ -285,7 +307,6 @@ def main() -> None:
     device = pick_device(options.device)
     options.device = str(device)
     options.precision = options.precision or ("fp32" if device.type == "cpu" else "tf32")
-    torch.set_float32_matmul_precision("highest" if options.precision == "fp32" else "high")
     torch.set_num_threads(THREADS if device.type == "cpu" else torch.get_num_threads())
 
     print(f"{device_name(device)}; attention: {active_backend(device)}\n")

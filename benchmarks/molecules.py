@@ -14,7 +14,7 @@ from typing import Any
 
 import common
 import torch
-from epoch import SEED, Memory, Ours, Peer, measured_split, timed
+from epoch import SEED, Memory, Ours, Peer, drawn, timed
 from peers import global_add_pool, plain
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv
@@ -65,8 +65,7 @@ class MoleculeGps(nn.Module):
 
 
 def measure(options: Any, device: str) -> dict[str, Any]:
-    dataset = load_dataset(common.data_file("ogbg_molhiv"))
-    split = measured_split(dataset, options.batch_size, options.batches)
+    dataset, split = drawn(load_dataset(common.data_file("ogbg_molhiv")), options.batch_size, options.batches)
     config = TrainConfig(epochs=99, batch_size=options.batch_size, precision="tf32", seed=SEED, checkpoint_seconds=1e9)
     torch.manual_seed(SEED)
     size = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import common
 import torch
-from epoch import SEED, Ours, measured_split, timed
+from epoch import SEED, Ours, drawn, timed
 
 from mnagt.data import load_dataset
 from mnagt.models import build_model
@@ -33,9 +33,9 @@ def main() -> None:
     options = parser.parse_args()
     device = pick_device(options.device)
     dataset = load_dataset(common.data_file("NCI1.zip"))
+    dataset, split = drawn(dataset, 256, options.batches)
     torch.manual_seed(SEED)
     model = build_model(options.model, options.settings, dataset.features, dataset.task.outputs)
-    split = measured_split(dataset, 256, options.batches)
     config = TrainConfig(epochs=999, precision=options.precision, seed=SEED, checkpoint_seconds=1e9)
     ours = Ours(model, with_encodings(dataset, model.encodings), split, config, str(device))
     with products(device, options.precision):

@@ -38,6 +38,7 @@ from mnagt.training.checkpoint import (
     under,
 )
 from mnagt.training.config import TrainConfig
+from mnagt.training.devices import spare_workspaces
 from mnagt.training.finite import Step, Watch, are_finite
 from mnagt.training.optim import adamw, learning_rate, memory, refresh, release, set_rate
 from mnagt.training.progress import Reporter
@@ -117,6 +118,7 @@ class Trainer:
         self.checkpoint, self.should_stop, self.ranks = checkpoint, should_stop, ranks
         self.reporter = reporter or Reporter()
         if config.recompute:
+            spare_workspaces(self.device)
             self.model.recomputed = Recomputed()  # type: ignore[assignment]
         self.optimizer = adamw(model, config)
         self._watch = Watch(self.optimizer.seen)
