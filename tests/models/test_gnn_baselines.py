@@ -168,6 +168,18 @@ def test_the_virtual_node_starts_at_zero_and_is_updated_after_every_layer_but_th
     assert isinstance(stack, WithVirtualNode)
     assert not stack.start.any()
     assert len(stack.updates) == DEPTH - 1
+    assert stack.state_dict()["layers.0.conv.mlp.first.weight"].shape == (2 * DIM, DIM)
+
+
+@pytest.mark.parametrize("build", [gcn_virtual, gin_virtual])
+def test_with_a_virtual_node_the_last_layer_and_the_head_are_linear_at_their_end(build, graph):
+    model = build(VirtualConfig(DIM, DEPTH, readout="mean"), WITH_EDGES, 3)
+    (stack,) = model.layers
+    nodes = stack(*model.start(graph))
+    assert (nodes < 0).any()
+    (answer,) = model.head
+    means = torch.stack([part.mean(dim=0) for part in nodes.split(graph.sizes.tolist())])
+    torch.testing.assert_close(model(graph), means @ answer.weight.T + answer.bias)
 
 
 @pytest.mark.parametrize(

@@ -190,9 +190,9 @@ class GAT(nn.Module):
 class GIN(nn.Module):
     r""":math:`\mathrm{MLP}(x_v + \sum_{u \to v} x_u)` (Xu et al., 2019), with its epsilon at 0."""
 
-    def __init__(self, dim: int, edges: Columns | None = None) -> None:
+    def __init__(self, dim: int, edges: Columns | None = None, *, hidden: int | None = None) -> None:
         super().__init__()
-        self.mlp = Mlp(dim, dim)
+        self.mlp = Mlp(dim, hidden or dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return self.mlp(graph.neighbours.product(x, with_self=True), graph)
@@ -201,10 +201,10 @@ class GIN(nn.Module):
 class GINE(nn.Module):
     r""":math:`\mathrm{MLP}(x_v + \sum_{e: u \to v} \mathrm{ReLU}(x_u + e))` (Hu et al., 2020): GIN that reads edges."""
 
-    def __init__(self, dim: int, edges: Columns) -> None:
+    def __init__(self, dim: int, edges: Columns, *, hidden: int | None = None) -> None:
         super().__init__()
         self.edges = EdgeEncoder(edges, dim)
-        self.mlp = Mlp(dim, dim)
+        self.mlp = Mlp(dim, hidden or dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return self.mlp(messages(x, self.edges, graph, with_self=True), graph)
@@ -213,10 +213,10 @@ class GINE(nn.Module):
 class Block(nn.Module):
     """A convolution, BatchNorm and ReLU, with dropout: one layer of a GNN."""
 
-    def __init__(self, conv: nn.Module, dim: int, dropout: float = 0.0) -> None:
+    def __init__(self, conv: nn.Module, dim: int, dropout: float = 0.0, *, relu: bool = True) -> None:
         super().__init__()
         self.conv = conv
-        self.norm, self.dropout = BatchNorm(dim, relu=True), nn.Dropout(dropout)
+        self.norm, self.dropout = BatchNorm(dim, relu=relu), nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return self.dropout(self.norm(self.conv(x, graph), graph.real_nodes))

@@ -49,7 +49,7 @@ class GraphormerConfig:
     dropout: float = 0.1
     """Share of a branch's output dropped in training."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped in training (slower: the fused kernels do without)."""
+    """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "dim", "depth", "heads", "ffn", "max_distance", "max_degree")

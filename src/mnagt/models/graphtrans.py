@@ -55,7 +55,7 @@ class GraphTransConfig:
     dropout: float = 0.1
     """Share of a branch's output dropped in training, in the transformer."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped in training (slower: the fused kernels do without)."""
+    """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
 
     def __post_init__(self) -> None:
         dropouts = ("gnn_dropout", "dropout", "attention_dropout")

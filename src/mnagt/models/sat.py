@@ -54,7 +54,7 @@ class SatConfig:
     dropout: float = 0.2
     """Share of a branch's output dropped in training."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped in training (slower: the fused kernels do without)."""
+    """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
     random_walk: int = 0
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
 

@@ -72,10 +72,10 @@ class RecordedSteps:
         return ladder
 
     def _record(self, shape: Shape) -> torch.cuda.CUDAGraph:
-        with _apart(), self._undone():
+        device, graph = self.dataset.device, torch.cuda.CUDAGraph()
+        with _apart(device), self._undone():
             self.update(self._batches.batch(self._graphs, shape))
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=_side()):
+        with torch.cuda.graph(graph, pool=self._pool, stream=_side(device)):
             self._loss.copy_(self.update(self._batches.batch(self._graphs, shape)))
         return graph
 
@@ -113,10 +113,10 @@ class RecordedOutputs:
         self._graph, was_training = torch.cuda.CUDAGraph(), model.training
         model.eval()
         with torch.no_grad():
-            with _apart():
+            with _apart(dataset.device):
                 for batch in self._batches:
                     model(batch)
-            with torch.cuda.graph(self._graph, stream=_side()):
+            with torch.cuda.graph(self._graph, stream=_side(dataset.device)):
                 self._out = torch.cat([kept(model(batch).float()) for batch in self._batches])
         model.train(was_training)
 
@@ -126,18 +126,19 @@ class RecordedOutputs:
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
+def _apart(device: torch.device) -> Iterator[None]:
     """A trial run before recording, on the stream that records. It compiles, and makes what is made at first use.
 
     Every stream that multiplies gets a workspace of its own from cuBLAS, 32 MiB on Hopper, and keeps it.
     """
-    side = _side()
-    side.wait_stream(torch.cuda.current_stream())
+    side, usual = _side(device), torch.cuda.current_stream(device)
+    side.wait_stream(usual)
     with torch.cuda.stream(side):
         yield
-    torch.cuda.current_stream().wait_stream(side)
+    usual.wait_stream(side)
 
 
 @cache
-def _side() -> torch.cuda.Stream:
-    return torch.cuda.Stream()
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """The stream that records."""
+    return torch.cuda.Stream(device)
