@@ -55,6 +55,7 @@ VARIANTS: list[Variant] = [
     ("gt", {"laplacian": 0, "readout": "virtual", "norm": "layer"}),
     ("graphtrans", {"readout": "virtual", "conv": "gcn"}),
     ("gps", {"readout": "virtual", "random_walk": 0}),
+    ("gps", {"conv": "gated"}),
 ]
 
 WITHOUT_EIGENVECTORS = {"san": {"spectrum": 0}, "gt": {"laplacian": 0}}

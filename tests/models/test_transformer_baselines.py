@@ -24,7 +24,7 @@ from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
 from mnagt.models.convolutions import GIN, GINE, Block
 from mnagt.models.encoders import NodeEncoder
-from mnagt.models.gps import GpsConfig, GpsLayer
+from mnagt.models.gps import GatedGcn, GpsConfig, GpsLayer
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.graphormer import GraphormerConfig, PathBias, graphormer
 from mnagt.models.gt import EdgeAttention, GtConfig, gt
@@ -192,6 +192,34 @@ def test_a_gps_layer_is_that_of_pytorch_geometric(reads_edges, is_training, seed
     for copy, original in pairs:
         if isinstance(original, BatchNorm):
             torch.testing.assert_close(original.running_var, copy.running_var)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gates_node_by_node_and_edge_by_edge(seed):
+    torch.manual_seed(seed)
+    graph = some_batch(seed)
+    conv = GatedGcn(DIM)
+    randomised(conv).eval()
+    x, e = nodes(graph), torch.randn(graph.num_edges, DIM, dtype=torch.float64)
+    gates = [
+        conv.edge(e[i]) + conv.start(x[u]) + conv.end(x[v]) for i, (u, v) in enumerate(graph.edge_index.T.tolist())
+    ]
+    expected = []
+    for v in range(graph.num_nodes):
+        into = [(gates[i].sigmoid(), u) for i, (u, w) in enumerate(graph.edge_index.T.tolist()) if w == v]
+        heard = sum((share * conv.sent(x[u]) for share, u in into), start=torch.zeros_like(x[v]))
+        total = sum((share for share, _ in into), start=torch.zeros_like(x[v]))
+        expected.append(x[v] + evaluated(conv.norm, conv.own(x[v]) + heard / (total + 1e-6)).relu())
+    after, edges = conv(x, e, graph)
+    torch.testing.assert_close(after, torch.stack(expected))
+    torch.testing.assert_close(edges, e + evaluated(conv.norm_edge, torch.stack(gates)).relu())
+
+
+def test_the_last_layer_leaves_edges_as_they_are():
+    graph = some_batch(0)
+    e = torch.randn(graph.num_edges, DIM, dtype=torch.float64)
+    _, edges = GatedGcn(DIM, is_last=True).double()(nodes(graph), e, graph)
+    assert edges is e
 
 
 @pytest.mark.parametrize("config", [GpsConfig, GraphormerConfig, GtConfig])

@@ -1,21 +1,25 @@
 """GPS: in every layer message passing and attention side by side.
 
 Rampášek, Galkin, Dwivedi, Luu, Wolf, Beaini: Recipe for a General, Powerful, Scalable Graph Transformer, 2022. The
-layer is that of their code and of PyTorch Geometric's ``GPSConv``. What differs: the GIN within has BatchNorm in its
+layer is that of their code and of PyTorch Geometric's ``GPSConv``; ``conv = "gated"`` is the GatedGCN of their recipes
+for molecules (Bresson, Laurent: Residual Gated Graph ConvNets, 2017). What differs: the GIN within has BatchNorm in its
 network, as our GIN everywhere; random-walk (RWSE) and Laplacian (LapPE) encodings go through a linear map and are added
 to the nodes, where theirs go through small networks and are put beside them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.features import Features
+from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
 from mnagt.models.convolutions import CONVOLUTIONS, convolution
-from mnagt.models.encoders import NodeEncoder
+from mnagt.models.encoders import EdgeEncoder, NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import SelfAttention, heads_divide
 from mnagt.models.norms import BatchNorm
@@ -33,7 +37,8 @@ class GpsConfig:
     heads: int = 4
     """Attention heads; they divide the width of nodes."""
     conv: str = "auto"
-    """Message passing beside attention: gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
+    """Message passing beside attention: gin, gine (reads edges), gcn, gated (reads edges, and changes them layer by
+    layer); auto is gine where edges carry columns."""
     readout: str = "mean"
     """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
     dropout: float = 0.1
@@ -49,7 +54,7 @@ class GpsConfig:
         at_least(self, 1, "dim", "depth", "heads")
         at_least(self, 0, "dropout", "attention_dropout", "random_walk", "laplacian")
         below(self, 1, "dropout", "attention_dropout")
-        one_of(self, conv={"auto", *CONVOLUTIONS}, readout=READOUTS)
+        one_of(self, conv={"auto", "gated", *CONVOLUTIONS}, readout=READOUTS)
         heads_divide(self.dim, self.heads)
 
 
@@ -68,23 +73,90 @@ class GpsLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        near = self.norm_conv(x + self.dropout(self.conv(x, graph)), graph.real_nodes)
+        return self.joined(x, x + self.dropout(self.conv(x, graph)), graph)
+
+    def joined(
+        self, x: Float[Tensor, "nodes dim"], near: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> Float[Tensor, "nodes dim"]:
+        """The layer, given what message passing makes of the nodes."""
+        near = self.norm_conv(near, graph.real_nodes)
         far = self.norm_attention(x + self.dropout(self.attention(x, graph)), graph.real_nodes)
         z = near + far
         return self.norm_mlp(z + self.dropout(self.mlp(z)), graph.real_nodes)
 
 
+class GatedGcn(nn.Module):
+    r"""Messages through gates, a number for every edge and column. Edges have vectors, which the gates change.
+
+    .. math:: g_e = A e + B x_u + C x_v, \qquad e' = e + \mathrm{ReLU}(\mathrm{norm}(g_e)), \qquad
+              x'_v = x_v + \mathrm{ReLU}\Big(\mathrm{norm}\Big(U x_v +
+              \frac{\sum_e \sigma(g_e) \odot V x_u}{\sum_e \sigma(g_e) + \epsilon}\Big)\Big)
+
+    for edges :math:`e: u \to v`. No bias where a norm would undo it. The last layer leaves edges as they are: nobody
+    would read them.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0, *, is_last: bool = False, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.edge = Linear(dim, dim)  # A
+        self.start, self.end = Linear(dim, dim, bias=False), Linear(dim, dim, bias=False)  # B, C
+        self.own, self.sent = Linear(dim, dim, bias=False), Linear(dim, dim, bias=False)  # U, V
+        self.norm = BatchNorm(dim, relu=True)
+        self.norm_edge = None if is_last else BatchNorm(dim, relu=True)
+        self.dropout, self.epsilon = nn.Dropout(dropout), epsilon
+
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], edges: Float[Tensor, "edges dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "edges dim"]]:
+        starts, ends = graph.edge_sources, graph.edges_into.transposed
+        gate = self.edge(edges) + take(starts, self.start(x)) + take(ends, self.end(x))
+        share = gate.sigmoid()
+        heard = graph.edges_into @ (share * take(starts, self.sent(x)))
+        y = self.own(x) + heard / (graph.edges_into @ share + self.epsilon)
+        if self.norm_edge is not None:
+            edges = edges + self.dropout(self.norm_edge(gate, graph.real_edges))
+        return x + self.dropout(self.norm(y, graph.real_nodes)), edges
+
+
+class Gated(nn.Module):
+    """Layers whose message passing is ``GatedGcn``, with the vectors of edges that go along."""
+
+    def __init__(self, layers: Sequence[GpsLayer], edges: Columns, dim: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.edges = EdgeEncoder(edges, dim) if edges else None
+        self.no_columns = None if edges else nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        if self.no_columns is not None:
+            edges = self.no_columns.expand(graph.num_edges, -1)
+        else:
+            assert self.edges is not None
+            edges = self.edges(graph)
+        for layer in self.layers:
+            assert isinstance(layer, GpsLayer)
+            near, edges = layer.conv(x, edges, graph)
+            x = layer.joined(x, near, graph)
+        return x
+
+
 def gps(config: GpsConfig, features: Features, outputs: int) -> GraphModel:
     """Every layer passes messages along edges and attends to all nodes, and adds up the two."""
+    is_gated = config.conv == "gated"
 
-    def layer() -> GpsLayer:
-        conv = convolution(config.conv, config.dim, features.edges)
+    def conv(is_last: bool) -> nn.Module:
+        if is_gated:
+            return GatedGcn(config.dim, config.dropout, is_last=is_last)
+        return convolution(config.conv, config.dim, features.edges)
+
+    def layer(depth: int) -> GpsLayer:
         attention = SelfAttention(config.dim, config.heads, config.attention_dropout)
-        return GpsLayer(config.dim, conv, attention, config.dropout)
+        return GpsLayer(config.dim, conv(depth == config.depth - 1), attention, config.dropout)
 
+    layers = [layer(depth) for depth in range(config.depth)]
     return GraphModel(
         NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian),
-        [layer() for _ in range(config.depth)],
+        [Gated(layers, features.edges, config.dim)] if is_gated else layers,
         lookup(READOUTS, config.readout, "readout")(config.dim),
         head(config.dim, outputs, config.dropout),
         features,
