@@ -148,11 +148,13 @@ def test_a_quick_look_is_no_trial_of_the_real_thing():
 # --- the ledger ---
 
 
-@pytest.mark.parametrize(
-    "path", sorted(set(RESULTS.glob("*.jsonl")) - {RESULTS / "hunt.jsonl"}), ids=lambda path: path.name
-)
-def test_every_ledger_can_be_read(path):
-    ledger = Ledger(path)
+NO_LEDGERS = {"hunt.jsonl", "molecules-first.jsonl"}
+"""Tries, and trials of models that are others now."""
+
+
+@pytest.mark.parametrize("name", sorted({path.name for path in RESULTS.glob("*.jsonl")} - NO_LEDGERS))
+def test_every_ledger_can_be_read(name):
+    ledger = Ledger(RESULTS / name)
     assert len(ledger.by_key()) == len(list(ledger.records())) > 0
 
 
