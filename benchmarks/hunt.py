@@ -104,8 +104,9 @@ def _validate(work: tuple[str, RunConfig, float]) -> dict[str, Any] | None:
     at = Trainer(model, dataset, split, task, config.train, device=pick_device(config.device)).run()
     scores = [record[f"valid_{task.metric}"] for record in at.history]
     stretch = min(10, -(-len(scores) // 3))
+    best = max if task.higher_is_better else min
     return {
-        "best": max(mean(scores[i : i + stretch]) for i in range(len(scores) - stretch + 1)),
+        "best": best(mean(scores[i : i + stretch]) for i in range(len(scores) - stretch + 1)),
         "last": mean(scores[-stretch:]),
         "epoch": at.best_epoch,
         "loss": at.history[-1]["loss"],
