@@ -36,6 +36,12 @@ def folds(scaffold: list[str], official: Tensor) -> list[tuple[Tensor, Tensor]]:
     return [(ours[~valid], ours[valid]) for valid in is_valid]
 
 
+def smiles_of(dataset: str) -> list[str]:
+    """The molecules of an OGB set, in its order."""
+    table = read_table(common.data_file(f"{dataset.replace('-', '_')}/mapping/mol.csv.gz"))
+    return table.column(table.smiles_column())
+
+
 def scaffolds_of(smiles: list[str]) -> list[str]:
     """Their scaffolds; what RDKit cannot read stands for itself."""
     with BlockLogs():
@@ -50,10 +56,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the folds")
     options = parser.parse_args()
     dataset = load_dataset(options.dataset)
-    table = read_table(common.data_file(f"{options.dataset.replace('-', '_')}/mapping/mol.csv.gz"))
-    smiles = table.column(table.smiles_column())
     assert dataset.official is not None
-    for k, (train, valid) in enumerate(folds(scaffolds_of(smiles), dataset.official)):
+    for k, (train, valid) in enumerate(folds(scaffolds_of(smiles_of(options.dataset)), dataset.official)):
         folder = options.out / str(k)
         folder.mkdir(parents=True, exist_ok=True)
         for name, indices in {"train": train[1:], "valid": valid, "test": train[:1]}.items():
