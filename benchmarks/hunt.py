@@ -1,7 +1,7 @@
 """Tries of a table: what each change to a recipe does to validation, on several data sets and seeds.
 
-The file of tries (TOML) holds tables ``[[try]]`` with a ``name`` and what differs from ``recipes/DATASET/mnagt.toml``:
-``settings`` of the model, ``train``, and ``datasets`` if not all. Test parts are never scored. Finished trainings are
+The file of tries (TOML) holds tables ``[[try]]`` with a ``name`` and what differs from ``recipes/DATASET/mnagt.toml``
+(or that of another ``recipe``): ``settings`` of the model, ``train``, and ``datasets`` if not all. Test parts are never scored. Finished trainings are
 in the ledger, one JSON line each, and are not run again: a hunt goes on from machine to machine. Prints a table: mean
 validation score of the ten epochs that are best on average, which chooses lucky epochs too, and of the last ten; of a
 third of all epochs, where that is fewer.
@@ -55,7 +55,7 @@ def main() -> None:
         for each in tries:
             for name in each.get("datasets", options.datasets):
                 if name in options.datasets and any(fnmatchcase(each["name"], one) for one in options.only):
-                    config = with_seed(_changed(_recipe(name), each, options.epochs), seed)
+                    config = with_seed(_changed(_recipe(name, each), each, options.epochs), seed)
                     if folds:
                         config = replace(config, split=SplitConfig("files", folder=str(folds[seed % len(folds)])))
                     asked[trial_key(config)] = (each["name"], name)
@@ -77,8 +77,8 @@ def main() -> None:
     _print_table([(asked[r["key"]], r) for r in _records(options.ledger) if r["key"] in asked])
 
 
-def _recipe(dataset: str) -> RunConfig:
-    return read_recipe(HERE.parent / "recipes" / dataset.lower() / "mnagt.toml")
+def _recipe(dataset: str, each: dict[str, Any]) -> RunConfig:
+    return read_recipe(HERE.parent / "recipes" / dataset.lower() / f"{each.get('recipe', 'mnagt')}.toml")
 
 
 def _changed(config: RunConfig, each: dict[str, Any], epochs: int | None) -> RunConfig:
