@@ -108,6 +108,7 @@ def _validate(work: tuple[str, RunConfig, float]) -> dict[str, Any] | None:
     return {
         "best": best(mean(scores[i : i + stretch]) for i in range(len(scores) - stretch + 1)),
         "last": mean(scores[-stretch:]),
+        "scores": scores,
         "epoch": at.best_epoch,
         "loss": at.history[-1]["loss"],
         "parameters": model.parameter_count,

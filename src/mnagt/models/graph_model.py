@@ -98,5 +98,11 @@ class GraphModel(nn.Module):
 
 
 def head(dim: int, outputs: int, dropout: float = 0.0, width_in: int | None = None) -> nn.Sequential:
-    """A linear map, ReLU, and the answer."""
+    """A linear map, ReLU, and the answer.
+
+    Where the answer is wider than that (words, by thousands) it is one linear map, as in the models that were first
+    tried on such: a narrow layer before it learns slowly (docs/log.md).
+    """
+    if outputs > dim:
+        return nn.Sequential(Linear(width_in or dim, outputs))
     return nn.Sequential(Linear(width_in or dim, dim), nn.ReLU(), nn.Dropout(dropout), Linear(dim, outputs))
