@@ -1,10 +1,10 @@
 """Tries of a table: what each change to a recipe does to validation, on several data sets and seeds.
 
 The file of tries (TOML) holds tables ``[[try]]`` with a ``name`` and what differs from ``recipes/DATASET/mnagt.toml``
-(or that of another ``recipe``): ``settings`` of the model, ``train``, and ``datasets`` if not all. Test parts are never scored. Finished trainings are
-in the ledger, one JSON line each, and are not run again: a hunt goes on from machine to machine. Prints a table: mean
-validation score of the ten epochs that are best on average, which chooses lucky epochs too, and of the last ten; of a
-third of all epochs, where that is fewer.
+(or that of another ``recipe``): ``settings`` of the model, ``train``, and ``datasets`` if not all. Test parts are never
+scored. Finished trainings are in the ledger, one JSON line each, and are not run again: a hunt goes on from machine to
+machine. Prints a table: mean validation score of the ten epochs that are best on average, which chooses lucky epochs
+too, and of the last ten; of a third of all epochs, where that is fewer.
 """
 
 import json

@@ -7,7 +7,7 @@ from data import ogb_files
 from mnagt.data import load_dataset
 from mnagt.data.packed import PackedDataset
 from mnagt.models import MODELS, build_model
-from mnagt.tasks import Task
+from mnagt.tasks import SubTokens, Task
 
 GRAPHS = 7
 
@@ -57,3 +57,14 @@ def test_answers_can_be_learned_by_heart(some):
     last = task.scores(model(batch).detach(), batch.targets)[task.metric]
     assert task.is_better(last, first)
     assert last > 0.8 if task.higher_is_better else last < 0.5
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", MODELS)
+def test_thousands_of_words_come_from_one_map(name, some):
+    dataset, task = some
+    model = build_model(name, {}, dataset.features, task.outputs)
+    maps = [each for each in model.head if isinstance(each, torch.nn.Linear)]
+    is_wide = isinstance(task, SubTokens)
+    assert len(maps) == (1 if is_wide or name.endswith("-virtual") else 2)
+    assert name != "mnagt" or (model.norm is not None)

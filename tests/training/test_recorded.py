@@ -1,5 +1,6 @@
 """Recorded and replayed, a step does what it does eagerly."""
 
+import gc
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -15,7 +16,7 @@ from mnagt.models import MODELS, build_model, full_settings
 from mnagt.tasks import Regression
 from mnagt.training.config import TrainConfig
 from mnagt.training.fit import Trainer, outputs
-from mnagt.training.recorded import RecordedOutputs, RecordedSteps
+from mnagt.training.recorded import RecordedOutputs, RecordedSteps, _nothing_freed
 from mnagt.training.run import with_encodings
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -90,6 +91,39 @@ def test_what_cannot_be_recorded_runs_eagerly(mutag, caplog):
     run._update = lambda batch: (plain(batch), run.model(batch).sum().item())[0]  # waits for the GPU
     run.run()
     assert "not recorded" in caplog.text
+
+
+@needs_gpu
+def test_garbage_of_an_earlier_training_does_not_break_a_recording(mutag, caplog):
+    earlier, run = (trainer(mutag, "gin", replace(CONFIG, epochs=1)) for _ in range(2))
+    earlier.run()
+    knot: list = [earlier]
+    knot.append(knot)  # only the collector can free it, and the graphs that were recorded
+    last, plain = [knot], run._update
+    del earlier, knot
+
+    def update(batch):
+        if torch.cuda.is_current_stream_capturing():
+            last.clear()
+            if gc.isenabled():  # it may run at any time
+                gc.collect()
+        return plain(batch)
+
+    run._update = update
+    run.run()
+    assert "not recorded" not in caplog.text
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_the_collector_waits_and_is_left_as_it_was(is_enabled):
+    before = gc.isenabled()
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        with _nothing_freed():
+            assert not gc.isenabled()
+        assert gc.isenabled() == is_enabled
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 @needs_gpu

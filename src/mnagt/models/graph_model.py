@@ -22,8 +22,8 @@ from mnagt.models.subtrees import Subtrees
 class GraphModel(nn.Module):
     """``head(readout(layers(encoder(graph))))``. A layer is any module from (X, graph) to X.
 
-    With ``subtrees`` what they say stands beside the readout, and both are normalised. With ``recomputed`` set,
-    training keeps only what goes from layer to layer.
+    With ``subtrees`` what they say stands beside the readout, and both are normalised; with ``normalised`` the readout
+    is in any case. With ``recomputed`` set, training keeps only what goes from layer to layer.
     """
 
     def __init__(
@@ -34,11 +34,14 @@ class GraphModel(nn.Module):
         head: nn.Sequential,
         features: Features,
         subtrees: Subtrees | None = None,
+        *,
+        normalised: bool = False,
     ) -> None:
         super().__init__()
         self.encoder, self.layers, self.readout, self.head = encoder, nn.ModuleList(layers), readout, head
         self.features, self.subtrees = features, subtrees
-        self.norm = None if subtrees is None else BatchNorm(readout.dim + subtrees.dim)
+        counted = 0 if subtrees is None else subtrees.dim
+        self.norm = BatchNorm(readout.dim + counted) if counted or normalised else None
         self.recomputed: Recomputed | None = None
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
@@ -55,9 +58,8 @@ class GraphModel(nn.Module):
         for layer in self.layers:
             x = layer(x, inner) if self.recomputed is None or not self.training else self.recomputed(layer, x, inner)
         out = self.readout(x, inner)
-        if counted is None or self.norm is None:
-            return out
-        return self.norm(torch.cat([out, counted], dim=1), inner.real_graphs)
+        out = out if counted is None else torch.cat([out, counted], dim=1)
+        return out if self.norm is None else self.norm(out, inner.real_graphs)
 
     def start(self, graph: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphBatch]:
         """The nodes as the first layer gets them; a readout may have added its own."""

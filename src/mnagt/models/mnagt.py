@@ -146,4 +146,5 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         head(config.dim, outputs, config.head_dropout, width),
         features,
         counted,
+        normalised=outputs > config.dim,
     )

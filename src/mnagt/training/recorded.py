@@ -4,6 +4,7 @@ A step of a small model is a thousand short launches, and issuing them takes far
 they cost one. What is recorded is what runs eagerly: the same model, loss and optimiser, on batches of a fixed shape.
 """
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class RecordedSteps:
         device, graph = self.dataset.device, torch.cuda.CUDAGraph()
         with _apart(device), self._undone():
             self.update(self._batches.batch(self._graphs, shape))
-        with torch.cuda.graph(graph, pool=self._pool, stream=_side(device)):
+        with _nothing_freed(), torch.cuda.graph(graph, pool=self._pool, stream=_side(device)):
             self._loss.copy_(self.update(self._batches.batch(self._graphs, shape)))
         return graph
 
@@ -116,7 +117,7 @@ class RecordedOutputs:
             with _apart(dataset.device):
                 for batch in self._batches:
                     model(batch)
-            with torch.cuda.graph(self._graph, stream=_side(dataset.device)):
+            with _nothing_freed(), torch.cuda.graph(self._graph, stream=_side(dataset.device)):
                 self._out = torch.cat([kept(model(batch).float()) for batch in self._batches])
         model.train(was_training)
 
@@ -136,6 +137,19 @@ def _apart(device: torch.device) -> Iterator[None]:
     with torch.cuda.stream(side):
         yield
     usual.wait_stream(side)
+
+
+@contextmanager
+def _nothing_freed() -> Iterator[None]:
+    """Python's collector of garbage waits. The graphs of an earlier training may be among it, and while one graph is
+    recorded, freeing another breaks it off (pytorch/pytorch#161037)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @cache
