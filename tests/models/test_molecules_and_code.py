@@ -67,4 +67,14 @@ def test_thousands_of_words_come_from_one_map(name, some):
     maps = [each for each in model.head if isinstance(each, torch.nn.Linear)]
     is_wide = isinstance(task, SubTokens)
     assert len(maps) == (1 if is_wide or name.endswith("-virtual") else 2)
-    assert name != "mnagt" or (model.norm is not None)
+
+
+@pytest.mark.real_data
+def test_what_one_map_answers_from_is_normalised(some):
+    dataset, task = some
+    model = build_model("mnagt", {"subtrees": 0}, dataset.features, task.outputs)
+    assert (model.norm is not None) == isinstance(task, SubTokens)
+    if model.norm is not None:
+        vectors = model.embed(dataset.batch(torch.arange(len(dataset))[dataset.sizes < 40]))
+        torch.testing.assert_close(vectors.mean(dim=0), torch.zeros(model.readout.dim), atol=1e-4, rtol=0)
+        torch.testing.assert_close(vectors.var(dim=0, correction=0), torch.ones(model.readout.dim), atol=0.1, rtol=0)

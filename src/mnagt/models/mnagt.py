@@ -132,7 +132,7 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
             dropout=config.subtree_dropout,
             least=config.subtree_graphs,
         )
-    width = 2 * config.dim if rounds else config.dim
+    answer = head(config.dim, outputs, config.head_dropout, 2 * config.dim if rounds else config.dim)
     return GraphModel(
         NodeEncoder(
             features.nodes,
@@ -143,8 +143,8 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         ),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.head_dropout, width),
+        answer,
         features,
         counted,
-        normalised=outputs > config.dim,
+        normalised=len(answer) == 1,
     )
