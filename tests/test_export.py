@@ -11,6 +11,7 @@ import pytest
 import torch
 from strategies import CATEGORIES, EDGE_LABELS, EDGE_VALUES, NODE_LABELS, NODE_VALUES, random_batch
 from torch import Tensor
+from woods import drawn
 
 from mnagt.cli import main
 from mnagt.errors import InputError
@@ -40,8 +41,11 @@ def trained(name: str, features: Features, settings: dict[str, Any]) -> Trained:
     """A model that has seen a few graphs, so that its running statistics are not those it began with."""
     torch.manual_seed(0)
     model = build_model(name, settings, features, 3)
-    model.train()(graphs(features, [5, 3, 7, 2, 9], seed=1))
-    return Trained(model.eval(), SingleLabel(("a", "b", "c")), name, full_settings(name, settings))
+    seen, task = graphs(features, [5, 3, 7, 2, 9], seed=1), SingleLabel(("a", "b", "c"))
+    model.train()(seen)
+    if model.forest is not None:
+        drawn(model.forest, seen, task)
+    return Trained(model.eval(), task, name, full_settings(name, settings))
 
 
 def graphs(features: Features, sizes: list[int], seed: int, density: float = 0.3) -> GraphBatch:
@@ -83,6 +87,8 @@ def test_edges_come_in_any_order():
 
 ONNX = [
     ("mnagt", FULL, NARROW),
+    ("mnagt", FULL, {**NARROW, "trees": 3, "leaves": 9}),
+    ("mnagt", Features(), {**NARROW, "trees": 3, "leaves": 3}),
     ("mnagt", Features(), {**NARROW, "subtrees": 1, "random_walk": 3, "readout": "attention", "mixer": "concat"}),
     ("mnagt-paper", FULL, {**SMALL, "max_hop": 1}),
     ("transformer", FULL, SMALL),

@@ -19,6 +19,7 @@ from mnagt.data.splits import Unjudged
 from mnagt.errors import InputError
 from mnagt.models import full_settings
 from mnagt.tasks import Regression, SingleLabel, Task
+from mnagt.training import forests
 from mnagt.training.config import TrainConfig
 from mnagt.training.devices import pick_device
 from mnagt.training.fit import Trainer
@@ -81,8 +82,10 @@ class _GraphEstimator(BaseEstimator):
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(seed)
             model = built(self.model, settings, dataset.features, task.outputs)
-        trainer = Trainer(model, met(model, dataset, split.train), split, task, config, device=pick_device(self.device))
-        trainer.run()
+        forests.check(model, task, targets)
+        dataset = met(model, dataset, split.train)
+        Trainer(model, dataset, split, task, config, device=pick_device(self.device)).run()
+        forests.grow(model, dataset, split.train, task, seed)
         origin = {
             "dataset": dataset.name,
             "parts": {"train": len(split.train)},

@@ -27,7 +27,7 @@ from mnagt.graphs.buckets import Bucket, Buckets, Layout
 from mnagt.graphs.encodings import ENCODINGS
 from mnagt.graphs.features import Features
 from mnagt.graphs.sparse import Incidence, pointer_of_counts
-from mnagt.graphs.subtrees import ODD, mixed, shifted
+from mnagt.graphs.subtrees import ODD, fragments, mixed, shifted, subtrees
 from mnagt.models.graph_model import GraphModel
 from mnagt.tasks import task_to_dict
 from mnagt.training.model_folder import Trained, load_model
@@ -111,10 +111,8 @@ class ExportedModel(nn.Module):
             home=graph_of_node,
             end=destination,
         )
-        if self.model.subtrees is not None and "subtrees" not in graphs:
-            names = _subtrees(batch, self.model.subtrees.rounds)
-            batch = replace(batch, encodings={**batch.encodings, "subtrees": names})
-        return self.model(batch)
+        names = {name: find(batch, rounds, _names) for name, (find, rounds) in _named(self.model).items()}
+        return self.model(replace(batch, encodings={**batch.encodings, **names}))
 
 
 class OnnxModel(nn.Module):
@@ -148,10 +146,18 @@ def inputs_of(batch: GraphBatch, model: GraphModel) -> dict[str, Tensor]:
         if columns.values:
             inputs[f"{kind}_values"] = getattr(batch, f"{kind}_values").float()
     for name, size in model.encodings.items():
-        if name != "subtrees" or not model.features.nodes.labels:  # names that begin with labels are found inside
+        if name not in _named(model):
             known = batch.encodings.get(name)
             inputs[name] = ENCODINGS[name](batch, size) if known is None else known
     return inputs
+
+
+def _named(model: GraphModel) -> dict[str, tuple[Callable[..., Tensor], int]]:
+    """Encodings that are found inside of the exported model, and how far they go: names that begin with labels."""
+    if not model.features.nodes.labels:
+        return {}
+    known = {"subtrees": subtrees, "fragments": fragments}
+    return {name: (known[name], rounds) for name, rounds in model.encodings.items() if name in known}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -240,21 +246,21 @@ class _Scattered(Incidence):
         return y if after is None else after[:, None].to(x.dtype) * y
 
 
-def _subtrees(batch: GraphBatch, rounds: int) -> Int[Tensor, "nodes rounds"]:
-    """``graphs.subtrees.subtrees``, column by column: ONNX Runtime sums integers over an axis in floating point."""
+def _names(
+    batch: GraphBatch, rounds: int, nodes: Int[Tensor, "nodes _"] | None, edges: Int[Tensor, "edges _"] | None
+) -> list[Int[Tensor, "nodes"]]:
+    """That of ``graphs.subtrees``, column by column: ONNX Runtime sums integers over an axis in floating point."""
 
     def of_labels(labels: Tensor | None, like: Tensor) -> Tensor:
         if labels is None:
             return torch.full_like(like, ODD)
         return sum((mixed(labels[:, i] + _wrapped((i + 1) * ODD)) for i in range(labels.shape[1])), like * 0)
 
-    name, edge = of_labels(batch.node_labels, batch.graph_of_node), of_labels(batch.edge_labels, batch.source)
-    names = []
+    names, edge = [of_labels(nodes, batch.graph_of_node)], of_labels(edges, batch.source)
     for _ in range(rounds):
-        seen = mixed(name[batch.source] + edge)
-        name = mixed((name * ODD).index_add(0, batch.destination, seen))
-        names.append(shifted(name, 33).int())
-    return torch.stack(names, dim=1)
+        seen = mixed(names[-1][batch.source] + edge)
+        names.append(mixed((names[-1] * ODD).index_add(0, batch.destination, seen)))
+    return [shifted(name, 33).int() for name in names]
 
 
 def _wrapped(number: int) -> int:

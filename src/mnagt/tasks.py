@@ -55,6 +55,18 @@ class Task(ABC):
     def decode(self, output: Tensor) -> dict[str, list]:
         """Outputs as columns of a table, one row a graph."""
 
+    def belief(self, output: Float[Tensor, "*some outputs"]) -> Float[Tensor, "*some outputs"]:
+        """What is averaged when several answer as one: probabilities, or numbers."""
+        return output
+
+    def said(self, belief: Float[Tensor, "*some outputs"]) -> Float[Tensor, "*some outputs"]:
+        """The output that says so: undoes ``belief``."""
+        return belief
+
+    def truth(self, target: Tensor) -> Float[Tensor, "graphs outputs"]:
+        """The belief of one who knows; NaN where nobody does."""
+        raise InputError(f"trees answer questions, classes and numbers, and this task is {self.kind}; set trees to 0")
+
     def fitted(self, target: Tensor) -> "Task":
         """This task with whatever it takes from the training targets."""
         return self
@@ -124,6 +136,16 @@ class SingleLabel(Task):
         columns: dict[str, list] = {"prediction": [self.classes[i] for i in probability.argmax(dim=1).tolist()]}
         return columns | {f"p({name})": probability[:, i].tolist() for i, name in enumerate(self.classes)}
 
+    def belief(self, output: Float[Tensor, "*some classes"]) -> Float[Tensor, "*some classes"]:
+        return output.softmax(dim=-1)
+
+    def said(self, belief: Float[Tensor, "*some classes"]) -> Float[Tensor, "*some classes"]:
+        return belief.clamp(min=torch.finfo(belief.dtype).tiny).log()
+
+    def truth(self, target: Int[Tensor, "graphs"]) -> Float[Tensor, "graphs classes"]:
+        known = F.one_hot(target.clamp(min=0), self.outputs).float()
+        return known.where((target != NO_CLASS)[:, None], torch.nan)
+
 
 @dataclass(frozen=True)
 class MultiLabel(Task):
@@ -173,6 +195,15 @@ class MultiLabel(Task):
     def decode(self, output: Float[Tensor, "graphs tasks"]) -> dict[str, list]:
         probability = output.sigmoid().cpu()
         return {f"p({name})": probability[:, i].tolist() for i, name in enumerate(self.names)}
+
+    def belief(self, output: Float[Tensor, "*some tasks"]) -> Float[Tensor, "*some tasks"]:
+        return output.sigmoid()
+
+    def said(self, belief: Float[Tensor, "*some tasks"]) -> Float[Tensor, "*some tasks"]:
+        return belief.logit(eps=torch.finfo(belief.dtype).eps)
+
+    def truth(self, target: Float[Tensor, "graphs tasks"]) -> Float[Tensor, "graphs tasks"]:
+        return target
 
 
 @dataclass(frozen=True)
@@ -228,6 +259,10 @@ class Regression(Task):
         mean, std = self._scale(output)
         value = (output * std + mean).cpu()
         return {name: value[:, i].tolist() for i, name in enumerate(self.names)}
+
+    def truth(self, target: Float[Tensor, "graphs tasks"]) -> Float[Tensor, "graphs tasks"]:
+        mean, std = self._scale(target)
+        return (target - mean) / std
 
 
 UNKNOWN, END = "__UNK__", "__EOS__"
@@ -312,6 +347,12 @@ class SubTokens(Task):
         names = [*self.words, UNKNOWN]
         rows = [" ".join(names[i] for i in row if i != self._end) for row in said.tolist()]
         return {"prediction": rows, "p": probability.where(is_told, 1.0).prod(dim=1).tolist()}
+
+    def belief(self, output: Float[Tensor, "*some outputs"]) -> Float[Tensor, "*some outputs"]:
+        return output.unflatten(-1, (self.positions, -1)).softmax(dim=-1).flatten(-2)
+
+    def said(self, belief: Float[Tensor, "*some outputs"]) -> Float[Tensor, "*some outputs"]:
+        return belief.clamp(min=torch.finfo(belief.dtype).tiny).log()
 
     def suggestions(self, output: Float[Tensor, "graphs outputs"], count: int = 5) -> list[list[Suggestion]]:
         """The ``count`` likeliest sequences for each graph, none of them empty or with ``UNKNOWN`` in it."""

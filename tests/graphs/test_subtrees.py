@@ -10,7 +10,7 @@ from strategies import batches, order_within, random_batch, renamed
 
 from mnagt.graphs.balls import ball_counts
 from mnagt.graphs.convert import from_networkx
-from mnagt.graphs.subtrees import subtrees
+from mnagt.graphs.subtrees import fragments, subtrees
 
 
 @given(batches(is_directed=None, node_labels=None, edge_labels=None), st.integers(0, 99))
@@ -58,3 +58,14 @@ def test_names_are_whole_numbers_that_a_table_can_be_cut_from():
     names = subtrees(random_batch([31, 7], 0.2, seed=0, node_labels=True), 5)
     assert names.dtype == torch.int32
     assert int(names.min()) >= 0
+
+
+@given(batches(is_directed=None, node_labels=True, edge_labels=True))
+def test_coarse_pieces_see_the_first_labels_alone_and_fine_ones_all(batch):
+    coarse, fine = fragments(batch, 3).split([4, 3], dim=1)
+    first = replace(batch, node_labels=batch.node_labels[:, :1], edge_labels=batch.edge_labels[:, :1])
+    assert torch.equal(coarse[:, 1:], subtrees(first, 3))
+    assert torch.equal(fine[:, 1:], subtrees(batch, 2))
+    for names, labels in ((coarse, first.node_labels), (fine, batch.node_labels)):
+        is_same = (labels[:, None] == labels).all(dim=2)
+        assert torch.equal(names[:, None, 0] == names[:, 0], is_same)

@@ -50,6 +50,7 @@ VARIANTS: list[Variant] = [
     ("mnagt", {"random_walk": 3}),
     ("mnagt", {"balls": 2}),
     ("mnagt", {"max_hop": 0}),
+    ("mnagt", {"trees": 3, "leaves": 5}),
     ("mnagt-paper", {"adjacency": "row", "heads": 3, "head_dim": 11}),
     ("sat", {"readout": "virtual", "degree": False, "norm": "layer", "conv": "gcn"}),
     ("gt", {"laplacian": 0, "readout": "virtual", "norm": "layer"}),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from strategies import CATEGORIES, NODE_LABELS, random_batch
 from torch import nn
+from woods import drawn
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
@@ -14,6 +15,7 @@ from mnagt.models import build_model
 from mnagt.models.folded import Folded
 from mnagt.models.graph_model import GraphModel
 from mnagt.models.norms import BatchNorm
+from mnagt.tasks import MultiLabel
 
 NODES = Columns((CATEGORIES,) * NODE_LABELS)
 BONDS = Features(NODES, Columns((3, 5)))
@@ -48,11 +50,14 @@ def used(settings: dict[str, Any], features: Features, name: str = "mnagt") -> G
         {"projections": "shared", "residual": "conv"},
         {"conv": "gin", "subtrees": 0, "readout": "mean"},
         {"readout": "virtual"},
+        {"trees": 3, "leaves": 9},
     ],
     ids=str,
 )
 def test_folded_equals_the_model(settings, features):
     model, batch = used(settings, features).double(), graphs([5, 1, 7, 3, 1])
+    if model.forest is not None:
+        drawn(model.forest, batch, MultiLabel(("q", "r")))
     folded = Folded(model)()
     assert folded is not model
     with torch.inference_mode():

@@ -127,6 +127,12 @@ class PackedDataset:
         )
         return batch if self.is_resident else _sent(batch, self.device)
 
+    def encoded(self, name: str, some: Int[Tensor, "some"]) -> tuple[Shaped[Tensor, "nodes _"], Int[Tensor, "nodes"]]:
+        """That encoding of the nodes of these graphs, and the graph of each."""
+        graph = torch.repeat_interleave(torch.arange(len(self)), self.node_ptr.diff())
+        is_meant = torch.zeros(len(self), dtype=torch.bool).index_fill_(0, some, True)[graph]
+        return self.encodings[name][is_meant], graph[is_meant]
+
     def batches(
         self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None, start: int = 0
     ) -> Iterator[tuple[Int[Tensor, "batch"], GraphBatch]]:

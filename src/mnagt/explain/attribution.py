@@ -52,8 +52,9 @@ def integrated_gradients(
     .. math:: a_v = h_v \cdot \int_0^1 \nabla_{h_v} f(t\, h)\, dt, \qquad \sum_v a_v = f(h) - f(0)
 
     :math:`h_v` is all that a node brings along: its vector from the encoder, and where the model counts subtrees, the
-    vectors of those that end in it. Both go to zero together; nodes, edges and what edges carry stay. The path begins
-    with ``steps`` pieces, and those over which the gradients do not add up to the rise are halved.
+    vectors of those that end in it. Both go to zero together; nodes, edges and what edges carry stay, and so does what
+    a forest beside the network says, which is part of f(0). The path begins with ``steps`` pieces, and those over which
+    the gradients do not add up to the rise are halved.
     """
     if steps < 1:
         raise InputError(f"steps count from 1, got {steps}")
@@ -117,7 +118,7 @@ def _answer(
     """What the model says of nodes that bring this along."""
     x, *counted = brought
     start = model.readout.prepare(x, graph)
-    return model.head(model.finish(*start, graph.nodes_of @ counted[0] if counted else None))
+    return model.answer(graph, model.finish(*start, graph.nodes_of @ counted[0] if counted else None))
 
 
 def occlusion(

@@ -15,7 +15,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.balls import balls
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.dense import Block, blocks
-from mnagt.graphs.subtrees import subtrees
+from mnagt.graphs.subtrees import fragments, subtrees
 
 
 def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
@@ -134,6 +134,7 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "laplacian": laplacian,
     "spectrum": spectrum,
     "subtrees": subtrees,
+    "fragments": fragments,
     "balls": balls,
 }
 """Node encodings by name; the second argument says how far they go."""

@@ -11,6 +11,8 @@ its neighbours too, which no walks do: :math:`c_1(v)` becomes :math:`h(c_1(v), |
 :math:`B` of radius 1 around v.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -19,24 +21,46 @@ from mnagt.errors import InputError
 from mnagt.graphs.balls import ball_counts
 from mnagt.graphs.batch import GraphBatch
 
+Names = Callable[[GraphBatch, int, Tensor | None, Tensor | None], list[Int[Tensor, "nodes"]]]
+"""After 0, 1, ... rounds, so many, by these labels of nodes and of edges."""
 
-def subtrees(graph: GraphBatch, rounds: int) -> Int[Tensor, "nodes rounds"]:
+
+def subtrees(graph: GraphBatch, rounds: int, names: Names | None = None) -> Int[Tensor, "nodes rounds"]:
     """The name of each node after 1, ..., ``rounds`` rounds: numbers from 0 to 2^31 - 1."""
     if rounds < 1:
         raise InputError(f"the number of rounds counts from 1, got {rounds}")
+    return torch.stack((names or _names)(graph, rounds, graph.node_labels, graph.edge_labels)[1:], dim=1)
+
+
+def fragments(graph: GraphBatch, rounds: int, names: Names | None = None) -> Int[Tensor, "nodes names"]:
+    """Names of coarse and of fine pieces.
+
+    First those in which a node's first label and an edge's first alone are seen (the element, the kind of bond), after
+    0, ..., ``rounds`` rounds; then those of all labels after 0, ..., ``rounds - 1``.
+    """
+    names = names or _names
+    labels = graph.node_labels, graph.edge_labels
+    coarse = names(graph, rounds, *(None if each is None else each[:, :1] for each in labels))
+    return torch.stack(coarse + names(graph, rounds - 1, *labels), dim=1)
+
+
+def _names(
+    graph: GraphBatch, rounds: int, nodes: Int[Tensor, "nodes _"] | None, edges: Int[Tensor, "edges _"] | None
+) -> list[Int[Tensor, "nodes"]]:
+    """After 0, 1, ..., ``rounds`` rounds, by these labels of nodes and edges."""
     source, ptr = graph.source.long(), graph.in_ptr.long()
-    name = _of_labels(graph.node_labels, graph.num_nodes, graph.device)
-    edge = _of_labels(graph.edge_labels, graph.num_edges, graph.device)
-    names = []
+    name = _of_labels(nodes, graph.num_nodes, graph.device)
+    edge = _of_labels(edges, graph.num_edges, graph.device)
+    names = [name]
     for r in range(rounds):
         seen = mixed(name[source] + edge)
         total = torch.cat([seen.new_zeros(1), seen.cumsum(0)])  # overflow wraps around, here and below
         name = mixed(name * ODD + total[ptr[1:]] - total[ptr[:-1]])
         if r == 0 and graph.node_labels is None:
-            size, edges, _ = ball_counts(graph, 1)[:, 0].unbind(1)
-            name = mixed(mixed(name + size) + edges)
-        names.append(shifted(name, 33).int())
-    return torch.stack(names, dim=1)
+            size, edges_within, _ = ball_counts(graph, 1)[:, 0].unbind(1)
+            name = mixed(mixed(name + size) + edges_within)
+        names.append(name)
+    return [shifted(name, 33).int() for name in names]
 
 
 ODD = 0x9E3779B97F4A7C15 - 2**64

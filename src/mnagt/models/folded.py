@@ -89,7 +89,8 @@ def _is_known_conv(conv: nn.Module) -> bool:
 @torch.no_grad()
 def _folded(model: GraphModel) -> GraphModel:
     layers = [_FoldedLayer(layer) for layer in model.layers if isinstance(layer, Layer)]
-    folded = GraphModel(model.encoder, layers, model.readout, model.head, model.features, model.subtrees)
+    whole = model.features, model.subtrees, model.forest
+    folded = GraphModel(model.encoder, layers, model.readout, model.head, *whole)
     folded.norm = model.norm
     return folded.eval()
 

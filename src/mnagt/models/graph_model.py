@@ -12,6 +12,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.linear import Linear
 from mnagt.models.encoders import NodeEncoder
+from mnagt.models.forest import ROUNDS, Forest
 from mnagt.models.layer import Layer
 from mnagt.models.norms import BatchNorm
 from mnagt.models.readouts import Readout
@@ -23,7 +24,8 @@ class GraphModel(nn.Module):
     """``head(readout(layers(encoder(graph))))``. A layer is any module from (X, graph) to X.
 
     With ``subtrees`` what they say stands beside the readout, and both are normalised; with ``normalised`` the readout
-    is in any case. With ``recomputed`` set, training keeps only what goes from layer to layer.
+    is in any case. With a ``forest``, answers outside of training are its own too. With ``recomputed`` set, training
+    keeps only what goes from layer to layer.
     """
 
     def __init__(
@@ -34,18 +36,24 @@ class GraphModel(nn.Module):
         head: nn.Sequential,
         features: Features,
         subtrees: Subtrees | None = None,
+        forest: Forest | None = None,
         *,
         normalised: bool = False,
     ) -> None:
         super().__init__()
         self.encoder, self.layers, self.readout, self.head = encoder, nn.ModuleList(layers), readout, head
-        self.features, self.subtrees = features, subtrees
+        self.features, self.subtrees, self.forest = features, subtrees, forest
         counted = 0 if subtrees is None else subtrees.dim
         self.norm = BatchNorm(readout.dim + counted) if counted or normalised else None
         self.recomputed: Recomputed | None = None
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
-        return self.head(self.embed(graph))
+        return self.answer(graph, self.embed(graph))
+
+    def answer(self, graph: GraphBatch, embedded: Float[Tensor, "graphs dim"]) -> Float[Tensor, "graphs outputs"]:
+        """From ``embed`` to the outputs."""
+        said = self.head(embedded)
+        return said if self.forest is None or self.training else self.forest(graph, said)
 
     def embed(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
         """A vector for each graph: what the head answers from."""
@@ -91,8 +99,9 @@ class GraphModel(nn.Module):
     @property
     def encodings(self) -> dict[str, int]:
         """What can be worked out once for a whole data set: name and size of each encoding used."""
-        own = {} if self.subtrees is None else {"subtrees": self.subtrees.rounds}
-        return self.encoder.encodings | own
+        counted = {} if self.subtrees is None else {"subtrees": self.subtrees.rounds}
+        asked = {} if self.forest is None else {"fragments": ROUNDS}
+        return self.encoder.encodings | counted | asked
 
     @property
     def parameter_count(self) -> int:

@@ -16,6 +16,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.models.convolutions import CONVOLUTIONS, Block, convolution
 from mnagt.models.encoders import NodeEncoder
+from mnagt.models.forest import Forest
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import Layer, Scale, feed_forward
 from mnagt.models.norms import NORMS
@@ -78,13 +79,21 @@ class MnagtConfig:
     """Share of subtrees left out in training."""
     head_dropout: float = 0.0
     """Share of the head's hidden units dropped in training."""
+    trees: int = 0
+    """Trees of a random forest over subtrees, for each answer, that is asked beside the network; 0 for none. Grown
+    with scikit-learn, from the training part, once the network has learned."""
+    leaves: int = 1024
+    """Leaves of a tree, at most."""
+    forest_share: float = 0.5
+    """How much the forest counts in the answer; the rest is the network's."""
 
     def __post_init__(self) -> None:
         dropouts = ("dropout", "attention_dropout", "subtree_dropout", "head_dropout")
         at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn", "subtree_rows", "subtree_graphs")
-        at_least(self, 0, "max_hop", "scale", "random_walk", "laplacian", *dropouts)
+        at_least(self, 2, "leaves")
+        at_least(self, 0, "max_hop", "scale", "random_walk", "laplacian", "trees", "forest_share", *dropouts)
         at_least(self, 0, *(name for name in ("balls", "subtrees") if getattr(self, name) is not None))
-        below(self, 1, *dropouts)
+        below(self, 1, "forest_share", *dropouts)
         one_of(self, conv={"auto", *CONVOLUTIONS}, mixer=MIXERS, norm=NORMS, readout=READOUTS)
         literals(self)
         if self.attention == "linear" and self.attention_dropout:
@@ -146,5 +155,6 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         answer,
         features,
         counted,
+        Forest(outputs, config.trees, config.leaves, config.forest_share) if config.trees else None,
         normalised=len(answer) == 1,
     )

@@ -35,13 +35,9 @@ class Subtrees(nn.Module):
 
     def meet(self, names: Int[Tensor, "nodes rounds"], graph: Int[Tensor, "nodes"]) -> None:
         """Choose what to count by the names in the training part, whose nodes belong to these graphs."""
-        graphs = int(graph.max()) + 1 if len(graph) else 1
         for r, row in enumerate(self.row.view(self.rounds, SLOTS)):
             row.copy_(~(torch.arange(SLOTS) % self.rows + r * self.rows))
-            name = torch.unique(names[:, r].long() * graphs + graph) // graphs  # once for each graph that has it
-            name, having = name.unique_consecutive(return_counts=True)
-            name, having = name[having >= self.least], having[having >= self.least]
-            kept = name[having.argsort(descending=True, stable=True)[: self.rows]]
+            kept = commonest(names[:, r], graph, self.rows, self.least)
             row[kept % SLOTS] = torch.arange(len(kept), dtype=torch.int32) + r * self.rows
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
@@ -57,3 +53,12 @@ class Subtrees(nn.Module):
             counts = counts * (torch.rand(row.shape, device=row.device) >= self.dropout) / (1 - self.dropout)
         vectors = look_up(self.table.weight, torch.where(row < 0, ~row, row).flatten()).unflatten(0, row.shape)
         return (vectors * counts[:, :, None].to(vectors.dtype)).sum(dim=1)
+
+
+def commonest(names: Int[Tensor, "nodes"], graph: Int[Tensor, "nodes"], most: int, least: int) -> Int[Tensor, "some"]:
+    """The names that most graphs have, ``most`` of them, and none that fewer than ``least`` graphs have."""
+    graphs = int(graph.max()) + 1 if len(graph) else 1
+    name = torch.unique(names.long() * graphs + graph) // graphs  # once for each graph that has it
+    name, having = name.unique_consecutive(return_counts=True)
+    name, having = name[having >= least], having[having >= least]
+    return name[having.argsort(descending=True, stable=True)[:most]]

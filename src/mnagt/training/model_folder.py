@@ -296,6 +296,8 @@ def load_model(folder: Path | str) -> Trained:
     check_fingerprints(folder, weights, note)
     model = built(name, settings, features, task.outputs)
     load_weights(model, weights, folder / WEIGHTS)
+    if model.forest is not None:
+        model.forest.task = task
     origin, vocabularies, columns = (content.get(part, {}) for part in ("origin", "vocabularies", "columns"))
     if not (isinstance(origin, dict) and _are_names(vocabularies) and _are_names(columns)):
         raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again")

@@ -26,6 +26,7 @@ from mnagt.models.graph_model import GraphModel
 from mnagt.registry import lookup
 from mnagt.settings import from_dict, read_toml
 from mnagt.tasks import SingleLabel, Task, Unasked
+from mnagt.training import forests
 from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import device_name, pick_device, room_on
 from mnagt.training.fit import Trainer, outputs, products
@@ -46,6 +47,7 @@ class Result:
     epoch: int
     """The epoch that validation chose."""
     valid: float
+    """With the forest, if the model has one; epochs are chosen without it."""
     test: dict[str, float]
     parameters: int
     seconds: float
@@ -134,6 +136,7 @@ def prepared(config: RunConfig, dataset: PackedDataset, split: Split) -> tuple[G
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
         model = built(config.model, config.settings, dataset.features, task.outputs)
+    forests.check(model, task, dataset.targets)
     return model, met(model, dataset, split.train), task
 
 
@@ -141,9 +144,7 @@ def met(model: GraphModel, dataset: PackedDataset, train: Int[Tensor, "some"]) -
     """The data set with the encodings that the model needs, which learns which subtrees the training part has."""
     dataset = with_encodings(dataset, model.encodings)
     if model.subtrees is not None:
-        graph = torch.repeat_interleave(torch.arange(len(dataset)), dataset.node_ptr.diff())
-        is_train = torch.zeros(len(dataset), dtype=torch.bool).index_fill_(0, train, True)[graph]
-        model.subtrees.meet(dataset.encodings["subtrees"][is_train], graph[is_train])
+        model.subtrees.meet(*dataset.encoded("subtrees", train))
     return dataset
 
 
@@ -193,12 +194,17 @@ def _run(
             ranks=ranks,
         )
         at = trainer.run()
-        with products(device, config.train.precision):
-            how = config.train.batch_size, ranks, task.kept
-            said = outputs(model, trainer.dataset, split.test, *how)
-            asked = trainer.dataset.targets[split.test.to(device)]
-            test = ranks.told(lambda: task.scores(said, asked))
-    valid = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
+        forests.grow(model, dataset, split.train, task, config.train.seed, should_stop)
+
+        def scores(part: Int[Tensor, "some"]) -> dict[str, float]:
+            with products(device, config.train.precision):
+                said = outputs(model, trainer.dataset, part, config.train.batch_size, ranks, task.kept)
+            asked = trainer.dataset.targets[part.to(device)]
+            return ranks.told(lambda: task.scores(said, asked))
+
+        alone = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
+        valid = alone if model.forest is None else scores(split.valid)[task.metric]
+        test = scores(split.test)
     seconds, place = round(at.seconds, 3), device_name(device) + (f", {ranks.count} ranks" if ranks.are_many else "")
     result = Result(task.metric, at.best_epoch, valid, test, model.parameter_count, seconds, place)
     origin = {

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.errors import InputError
-from mnagt.tasks import MultiLabel, Regression, SubTokens, Task, task_to_dict
+from mnagt.tasks import Regression, Task, task_to_dict
 from mnagt.training.model_folder import Graphs, Trained, load_model
 
 
@@ -66,14 +66,7 @@ class Ensemble(Trained):
 
 def pooled(task: Task, each: Float[Tensor, "members some outputs"]) -> Float[Tensor, "some outputs"]:
     """Outputs whose probabilities, or numbers, are the means of the members'."""
-    match task:
-        case Regression():
-            return each.mean(dim=0)
-        case MultiLabel():
-            return each.double().sigmoid().mean(dim=0).logit().to(each.dtype)
-    positions = task.positions if isinstance(task, SubTokens) else 1
-    choices = each.double().unflatten(2, (positions, -1)).softmax(dim=3).mean(dim=0)
-    return choices.log().flatten(1).to(each.dtype)
+    return task.said(task.belief(each.double()).mean(dim=0)).to(each.dtype)
 
 
 def spread(task: Task, each: Float[Tensor, "members some outputs"]) -> dict[str, list]:
