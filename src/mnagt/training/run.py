@@ -3,6 +3,7 @@
 import hashlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +30,7 @@ from mnagt.tasks import SingleLabel, Task, Unasked
 from mnagt.training import forests
 from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import device_name, pick_device, room_on
-from mnagt.training.fit import Trainer, outputs, products
+from mnagt.training.fit import Position, Trainer, outputs, products
 from mnagt.training.logs import RunLogs
 from mnagt.training.model_folder import CONFIG, Trained, built
 from mnagt.training.progress import Reporter
@@ -194,19 +195,38 @@ def _run(
             ranks=ranks,
         )
         at = trainer.run()
-        forests.grow(model, dataset, split.train, task, config.train.seed, should_stop)
+        result = _finished(model, trainer, at, dataset)
+    trained = _trained(config, model.cpu(), dataset, split, task, result)
+    if kept_in is not None:
+        trained.save(kept_in)
+        write_json(kept_in / RESULT, asdict(result))
+    return Run(trained, result, split, at.history)
 
-        def scores(part: Int[Tensor, "some"]) -> dict[str, float]:
-            with products(device, config.train.precision):
-                said = outputs(model, trainer.dataset, part, config.train.batch_size, ranks, task.kept)
-            asked = trainer.dataset.targets[part.to(device)]
-            return ranks.told(lambda: task.scores(said, asked))
 
-        alone = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
-        valid = alone if model.forest is None else scores(split.valid)[task.metric]
-        test = scores(split.test)
-    seconds, place = round(at.seconds, 3), device_name(device) + (f", {ranks.count} ranks" if ranks.are_many else "")
-    result = Result(task.metric, at.best_epoch, valid, test, model.parameter_count, seconds, place)
+def _finished(model: GraphModel, trainer: Trainer, at: Position, dataset: PackedDataset) -> Result:
+    """Grow the forest, if the model has one, and score the test part."""
+    task, split, config, ranks = trainer.task, trainer.split, trainer.config, trainer.ranks
+    began = time.monotonic()
+    forests.grow(model, dataset, split.train, task, config.seed, trainer.should_stop)
+    seconds = at.seconds + time.monotonic() - began
+
+    def scores(part: Int[Tensor, "some"]) -> dict[str, float]:
+        with products(trainer.device, config.precision):
+            said = outputs(model, trainer.dataset, part, config.batch_size, ranks, task.kept)
+        asked = trainer.dataset.targets[part.to(trainer.device)]
+        return ranks.told(lambda: task.scores(said, asked))
+
+    valid = at.history[at.best_epoch - 1][f"valid_{task.metric}"]
+    if model.forest is not None:
+        valid = scores(split.valid)[task.metric]
+    place = device_name(trainer.device) + (f", {ranks.count} ranks" if ranks.are_many else "")
+    test = scores(split.test)
+    return Result(task.metric, at.best_epoch, valid, test, model.parameter_count, round(seconds, 3), place)
+
+
+def _trained(
+    config: RunConfig, model: GraphModel, dataset: PackedDataset, split: Split, task: Task, result: Result
+) -> Trained:
     origin = {
         "dataset": dataset.name,
         "run": asdict(replace(config, dataset=dataset.name, split=replace(config.split, folder=None))),  # no paths
@@ -214,13 +234,7 @@ def _run(
         "result": asdict(result),
         "date": datetime.now(UTC).date().isoformat(),
     }
-    trained = Trained(
-        model.cpu(), task, config.model, config.settings, origin, dataset.vocabularies, columns=dataset.columns
-    )
-    if kept_in is not None:
-        trained.save(kept_in)
-        write_json(kept_in / RESULT, asdict(result))
-    return Run(trained, result, split, at.history)
+    return Trained(model, task, config.model, config.settings, origin, dataset.vocabularies, columns=dataset.columns)
 
 
 def read_recipe(path: Path | str) -> RunConfig:
