@@ -5,6 +5,7 @@ import torch
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.subtrees import fragments
 from mnagt.models.forest import ROUNDS, Forest
+from mnagt.models.graph_model import GraphModel
 from mnagt.tasks import Task
 
 
@@ -25,6 +26,12 @@ def drawn(forest: Forest, batch: GraphBatch, task: Task, seed: int = 0) -> None:
             for part, end in ((asked, -2), (absent, -1), (present, -1)):
                 part += [end, end]
         value = torch.rand(len(asked), generator=chance)
-        forest.plant(tree, *map(torch.tensor, (asked, absent, present)), value)
+        forest.plant(tree, torch.tensor(asked), torch.tensor(absent), torch.tensor(present), value)
     forest.odds.uniform_(0.5, 2, generator=chance)
     forest.task = task
+
+
+def forest_of(model: GraphModel) -> Forest:
+    """That the model has."""
+    assert model.forest is not None
+    return model.forest

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from strategies import alone, order_within, random_batch, renamed
-from woods import drawn
+from woods import drawn, forest_of
 
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.subtrees import fragments
@@ -84,17 +84,18 @@ def with_forest(task: Task, batch) -> GraphModel:
 def test_the_answer_is_between_that_of_the_network_and_that_of_the_trees(task, batch):
     model = with_forest(task, batch).eval()
     network = model(batch)  # not grown, it says nothing
-    drawn(model.forest, batch, task)
-    believed = 0.75 * task.belief(network) + 0.25 * model.forest.belief(model.forest.pieces(batch))
+    drawn(forest_of(model), batch, task)
+    believed = 0.75 * task.belief(network) + 0.25 * forest_of(model).belief(forest_of(model).pieces(batch))
     torch.testing.assert_close(task.belief(model(batch)), believed / (believed.sum(1, True) if task is TASKS[0] else 1))
     assert torch.equal(model.train()(batch), model.head(model.embed(batch)))  # nor does it in training
 
 
 def test_an_answer_that_is_sure_stays_a_number(batch):
     model = with_forest(TASKS[1], batch).eval()
-    drawn(model.forest, batch, TASKS[1])
-    model.forest.value.zero_()
-    torch.nn.init.constant_(model.head[-1].bias, -1e4)
+    drawn(forest_of(model), batch, TASKS[1])
+    forest_of(model).value.zero_()
+    last = list(model.head.parameters())[-1]
+    torch.nn.init.constant_(last, -1e4)
     assert bool(model(batch).isfinite().all())
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.tree import DecisionTreeRegressor
+from woods import forest_of
 
 from mnagt import load_dataset, load_model, resume, train
 from mnagt.data.packed import PackedDataset
@@ -36,13 +37,14 @@ def grown(dataset: PackedDataset, seed: int = 0) -> tuple[GraphModel, PackedData
 
 
 def believed(model: GraphModel, dataset: PackedDataset) -> torch.Tensor:
-    assert model.forest is not None
-    return model.forest.belief(model.forest.pieces(dataset.batch(torch.arange(len(dataset)))))
+    forest = forest_of(model)
+    return forest.belief(forest.pieces(dataset.batch(torch.arange(len(dataset)))))
 
 
 def test_trees_say_what_those_of_scikit_learn_say():
     model, dataset = grown(asked(Regression(("atoms",)), load_dataset("MUTAG").sizes[:, None].float()))
-    forest, task = model.forest, model.forest.task
+    forest, task = forest_of(model), forest_of(model).task
+    assert task is not None
     pieces = forest.pieces(dataset.batch(torch.arange(len(dataset))))[:, : forest.columns].numpy().astype(np.float32)
     truth, known = task.truth(dataset.targets)[SPLIT.train, 0].numpy(), pieces[SPLIT.train]
     said = []
@@ -110,13 +112,13 @@ def test_a_run_keeps_its_forest(tmp_path):
     assert (
         run.result.valid == run.trained.task.scores(said[run.split.valid], dataset.targets[run.split.valid])["accuracy"]
     )
-    run.trained.model.forest.task = None
+    forest_of(run.trained.model).task = None
     assert not torch.allclose(run.trained.outputs(dataset), said)
 
 
 def test_interrupted_while_trees_grow_it_goes_on(tmp_path, monkeypatch):
     whole, grow = train(CONFIG, tmp_path / "whole"), forests.grow
-    monkeypatch.setattr(forests, "grow", lambda *given: grow(*given[:-1], lambda: True))
+    monkeypatch.setattr(forests, "grow", lambda *given, **_: grow(*given, should_stop=lambda: True))
     with pytest.raises(Interrupted):
         train(CONFIG, tmp_path / "cut")
     monkeypatch.undo()

@@ -207,7 +207,7 @@ def _finished(model: GraphModel, trainer: Trainer, at: Position, dataset: Packed
     """Grow the forest, if the model has one, and score the test part."""
     task, split, config, ranks = trainer.task, trainer.split, trainer.config, trainer.ranks
     began = time.monotonic()
-    forests.grow(model, dataset, split.train, task, config.seed, trainer.should_stop)
+    forests.grow(model, dataset, split.train, task, config.seed, should_stop=trainer.should_stop)
     seconds = at.seconds + time.monotonic() - began
 
     def scores(part: Int[Tensor, "some"]) -> dict[str, float]:
