@@ -27,8 +27,7 @@ Names = Callable[[GraphBatch, int, Tensor | None, Tensor | None], list[Int[Tenso
 
 def subtrees(graph: GraphBatch, rounds: int, names: Names | None = None) -> Int[Tensor, "nodes rounds"]:
     """The name of each node after 1, ..., ``rounds`` rounds: numbers from 0 to 2^31 - 1."""
-    if rounds < 1:
-        raise InputError(f"the number of rounds counts from 1, got {rounds}")
+    _check_count(rounds)
     return torch.stack((names or _names)(graph, rounds, graph.node_labels, graph.edge_labels)[1:], dim=1)
 
 
@@ -38,10 +37,16 @@ def fragments(graph: GraphBatch, rounds: int, names: Names | None = None) -> Int
     First those in which a node's first label and an edge's first alone are seen (the element, the kind of bond), after
     0, ..., ``rounds`` rounds; then those of all labels after 0, ..., ``rounds - 1``.
     """
+    _check_count(rounds)
     names = names or _names
     labels = graph.node_labels, graph.edge_labels
     coarse = names(graph, rounds, *(None if each is None else each[:, :1] for each in labels))
     return torch.stack(coarse + names(graph, rounds - 1, *labels), dim=1)
+
+
+def _check_count(rounds: int) -> None:
+    if rounds < 1:
+        raise InputError(f"the number of rounds counts from 1, got {rounds}")
 
 
 def _names(
