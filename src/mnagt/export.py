@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from mnagt.errors import InputError
@@ -96,7 +96,7 @@ class ExportedModel(nn.Module):
         graph_of_node, sizes = graphs["graph_of_node"], graphs["sizes"]
         order = graphs["edge_index"][1].argsort()
         source, destination = graphs["edge_index"][:, order]
-        in_degree = torch.zeros_like(graph_of_node).index_add(0, destination, torch.ones_like(destination))
+        in_degree = _added(torch.zeros_like(graph_of_node), destination, torch.ones_like(destination))
         batch = _TracedBatch(
             sizes=sizes,
             node_ptr=pointer_of_counts(sizes),
@@ -242,8 +242,13 @@ class _Scattered(Incidence):
         x = x if before is None else before[:, None].to(x.dtype) * x
         y = x if self.index is None else x.index_select(0, self.index)
         if self.row is not None:
-            y = (x if with_self else x.new_zeros(self.rows, x.shape[1])).index_add(0, self.row, y)
+            y = _added(x if with_self else x.new_zeros(self.rows, x.shape[1]), self.row, y)
         return y if after is None else after[:, None].to(x.dtype) * y
+
+
+def _added(x: Shaped[Tensor, "rows *dim"], row: Int[Tensor, "some"], y: Shaped[Tensor, "some *dim"]) -> Tensor:
+    """``x.index_add(0, row, y)``, of which ONNX Runtime makes a ScatterND that loses summands with several threads."""
+    return x.scatter_add(0, row if y.ndim == 1 else row[:, None].expand_as(y), y)
 
 
 def _names(
@@ -259,7 +264,7 @@ def _names(
     names, edge = [of_labels(nodes, batch.graph_of_node)], of_labels(edges, batch.source)
     for _ in range(rounds):
         seen = mixed(names[-1][batch.source] + edge)
-        names.append(mixed((names[-1] * ODD).index_add(0, batch.destination, seen)))
+        names.append(mixed(_added(names[-1] * ODD, batch.destination, seen)))
     return [shifted(name, 33).int() for name in names]
 
 
