@@ -55,6 +55,7 @@ VARIANTS: list[Variant] = [
     ("sat", {"readout": "virtual", "degree": False, "norm": "layer", "conv": "gcn"}),
     ("gt", {"laplacian": 0, "readout": "virtual", "norm": "layer"}),
     ("graphtrans", {"readout": "virtual", "conv": "gcn"}),
+    ("graphtrans", {"virtual": True, "conv": "gcn"}),
     ("gps", {"readout": "virtual", "random_walk": 0}),
     ("gps", {"conv": "gated"}),
 ]
@@ -161,9 +162,22 @@ def test_graphs_without_the_columns_it_reads_are_refused(name):
         built(name, {}, FEATURES["full"])(batch_like(FEATURES["bare"]))
 
 
-def test_a_convolution_that_reads_edges_needs_them():
+@pytest.mark.parametrize("conv", ["gine", "gcne"])
+def test_a_convolution_that_reads_edges_needs_them(conv):
     with pytest.raises(InputError, match="the data set has none"):
-        built("mnagt", {"conv": "gine"}, FEATURES["labelled"])
+        built("mnagt", {"conv": conv}, FEATURES["labelled"])
+
+
+@pytest.mark.parametrize("conv", ["gine", "gcne"])
+@pytest.mark.parametrize("name", ["mnagt", "sat", "graphtrans", "gps"])
+def test_a_convolution_reads_edges_under_any_names_and_in_any_batch(name, conv):
+    features = FEATURES["full"]
+    model, batch = built(name, {"conv": conv}, features).double().eval(), doubled(batch_like(features))
+    out = model(batch)
+    torch.testing.assert_close(model(renamed(batch, order_within(batch, 1))), out)
+    torch.testing.assert_close(torch.cat([model(alone(batch, g)) for g in range(batch.num_graphs)]), out)
+    assert batch.edge_labels is not None
+    assert not torch.allclose(model(replace(batch, edge_labels=(batch.edge_labels + 1) % CATEGORIES)), out)
 
 
 @pytest.mark.parametrize("name", ["mnagt", "mnagt-paper"])

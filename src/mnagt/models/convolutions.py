@@ -222,7 +222,7 @@ class Block(nn.Module):
         return self.dropout(self.norm(self.conv(x, graph), graph.real_nodes))
 
 
-CONVOLUTIONS: dict[str, Callable[[int, Columns], nn.Module]] = {"gcn": GCN, "gin": GIN, "gine": GINE}
+CONVOLUTIONS: dict[str, Callable[[int, Columns], nn.Module]] = {"gcn": GCN, "gcne": GCNE, "gin": GIN, "gine": GINE}
 
 
 def convolution(name: str, dim: int, edges: Columns) -> nn.Module:

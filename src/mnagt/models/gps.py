@@ -37,8 +37,8 @@ class GpsConfig:
     heads: int = 4
     """Attention heads; they divide the width of nodes."""
     conv: str = "auto"
-    """Message passing beside attention: gin, gine (reads edges), gcn, gated (reads edges, and changes them layer by
-    layer); auto is gine where edges carry columns."""
+    """Message passing beside attention: gin, gcn, gine and gcne (read edges), gated (reads edges, and changes them
+    layer by layer); auto is gine where edges carry columns."""
     readout: str = "mean"
     """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
     dropout: float = 0.1

@@ -4,7 +4,7 @@ Wu, Jain, Wright, Mirhoseini, Gonzalez, Stoica: Representing Long-Range Context 
 Attention, 2021. As in their code: layers of a GNN, a linear map, a learned CLS node, LayerNorm, layers of the original
 Transformer (normalised after each branch, ReLU) and a last LayerNorm; the CLS node is read. What differs: GIN by
 default, where their configurations for NCI1 have GCN or GIN (GINE where edges carry columns); ReLU after the GNN's last
-layer too; the attention's maps have no constant terms; and the head is ours, of two layers.
+layer too; the attention's maps have no constant terms; and the head is ours.
 
 The paper of MNA-GT reads it as a first layer with the kernel ``Convolved(gnn)``, then ``Hop(0)``. That is not quite the
 same, since the first layer's residual would then go round the GNN; the tests build it.
@@ -28,6 +28,7 @@ from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.layer import PostNormLayer, Skip, relu_feed_forward
 from mnagt.models.norms import LayerNorm
 from mnagt.models.readouts import READOUTS
+from mnagt.models.virtual import Update, WithVirtualNode
 from mnagt.registry import lookup
 from mnagt.settings import at_least, below, one_of
 
@@ -41,7 +42,9 @@ class GraphTransConfig:
     depth: int = 3
     """Layers of the transformer."""
     conv: str = "auto"
-    """Message passing of the GNN: gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
+    """Message passing of the GNN: gin, gcn, gine and gcne (read edges); auto is gine where edges carry columns."""
+    virtual: bool = False
+    """A virtual node beside the GNN, as in their configurations for ogbg-code2."""
     heads: int = 4
     """Attention heads."""
     head_dim: int = 32
@@ -93,8 +96,13 @@ class Normalised(nn.Module):
 def graphtrans(config: GraphTransConfig, features: Features, outputs: int) -> GraphModel:
     """Message passing first; then every layer compares nodes, and a CLS node, by what it made of them."""
 
-    def block() -> Block:
-        return Block(convolution(config.conv, config.dim, features.edges), config.dim, config.gnn_dropout)
+    def gnn() -> list[nn.Module]:
+        convolutions = [convolution(config.conv, config.dim, features.edges) for _ in range(config.gnn_depth)]
+        blocks: list[nn.Module] = [Block(conv, config.dim, config.gnn_dropout) for conv in convolutions]
+        if not config.virtual:
+            return blocks
+        updates = [Update(config.dim, config.gnn_dropout) for _ in blocks[1:]]
+        return [WithVirtualNode(blocks, updates, config.dim)]
 
     def layer() -> PostNormLayer:
         return PostNormLayer(
@@ -113,7 +121,7 @@ def graphtrans(config: GraphTransConfig, features: Features, outputs: int) -> Gr
         )
 
     return GraphModel(
-        GnnEncoder(features.nodes, config.dim, [block() for _ in range(config.gnn_depth)]),
+        GnnEncoder(features.nodes, config.dim, gnn()),
         [Normalised(config.dim), *(layer() for _ in range(config.depth)), Normalised(config.dim)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
         head(config.dim, outputs, config.dropout),

@@ -39,7 +39,8 @@ class MnagtConfig:
     head_dim: int = 32
     """Width of a head; heads need not divide the width of nodes."""
     conv: str = "auto"
-    """Message passing in kernels and residual: gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
+    """Message passing in kernels and residual: gin, gcn, gine and gcne (read edges); auto is gine where edges carry
+    columns."""
     projections: Projections = "separate"
     """Query, key, value and output maps: separate for each kernel, or shared by all."""
     attention: Shares = "softmax"

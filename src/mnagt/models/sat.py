@@ -38,7 +38,7 @@ class SatConfig:
     hops: int = 3
     """k: layers of the GNN through which nodes are compared, in every layer."""
     conv: str = "auto"
-    """Message passing of the extractor: gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
+    """Message passing of the extractor: gin, gcn, gine, gcne (these read edges); auto is gine if they have columns."""
     heads: int = 8
     """Attention heads."""
     head_dim: int = 8

@@ -47,6 +47,9 @@ from mnagt.training.recorded import RecordedOutputs, RecordedSteps
 
 logger = logging.getLogger(__name__)
 
+JUDGED_GRAPHS, JUDGED_NODES = 256, 8192
+"""Graphs judged at once: however small the batches of training are, these many, unless their nodes are more. On an H200
+GIN with a virtual node, trained in batches of 32, judged those of ogbg-molhiv in 1.0 s, and so in 0.01 s."""
 RECORDED_BATCHES = 64
 """A validation part of more batches is judged eagerly: its launches are no longer what it costs."""
 NOT_FINITE = "not-finite.json"
@@ -125,13 +128,15 @@ class Trainer:
         self._forward: nn.Module = self.model
         self.average = copy.deepcopy(model) if config.average else None
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
+        like = max(1, int(JUDGED_NODES / max(1.0, float(dataset.sizes.double().mean()))))
+        self.judged_at_once = max(config.batch_size, min(JUDGED_GRAPHS, like))
         self.at = Position()
         self.best: dict[str, Tensor] = {}
         self._take, self._judge = self._take_eagerly, self._judge_eagerly
         can_record = fused.is_usable(self.device) and self.dataset.is_resident and not ranks.are_many
         if config.record == "auto" and can_record:
             self._take = self._take_recorded
-            if len(split.valid) <= RECORDED_BATCHES * config.batch_size:
+            if len(split.valid) <= RECORDED_BATCHES * self.judged_at_once:
                 self._judge = self._judge_recorded
         self._saved = self._counted = time.monotonic()
 
@@ -291,7 +296,7 @@ class Trainer:
         return self.model if self.average is None else self.average
 
     def _judge_eagerly(self) -> Float[Tensor, "valid outputs"]:
-        how = self.config.batch_size, self.ranks, self.task.kept
+        how = self.judged_at_once, self.ranks, self.task.kept
         return outputs(self._judged, self.dataset, self.split.valid, *how)
 
     def _judge_recorded(self) -> Float[Tensor, "valid outputs"]:
@@ -303,7 +308,7 @@ class Trainer:
 
     @cached_property
     def _outputs(self) -> RecordedOutputs:
-        return RecordedOutputs(self._judged, self.dataset, self.split.valid, self.config.batch_size, self.task.kept)
+        return RecordedOutputs(self._judged, self.dataset, self.split.valid, self.judged_at_once, self.task.kept)
 
     def _give_up_recording(self, error: Exception) -> None:
         logger.warning("the step is not recorded, and runs slower: %s", " ".join(str(error).split()))

@@ -212,7 +212,7 @@ def _finished(model: GraphModel, trainer: Trainer, at: Position, dataset: Packed
 
     def scores(part: Int[Tensor, "some"]) -> dict[str, float]:
         with products(trainer.device, config.precision):
-            said = outputs(model, trainer.dataset, part, config.batch_size, ranks, task.kept)
+            said = outputs(model, trainer.dataset, part, trainer.judged_at_once, ranks, task.kept)
         asked = trainer.dataset.targets[part.to(trainer.device)]
         return ranks.told(lambda: task.scores(said, asked))
 
