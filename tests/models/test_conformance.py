@@ -47,6 +47,7 @@ VARIANTS: list[Variant] = [
     *(("mnagt", {"conv": conv}) for conv in ("gin", "gcn")),
     ("mnagt", {"projections": "shared"}),
     ("mnagt", {"attention": "linear"}),
+    ("mnagt", {"attention": "cosine"}),
     ("mnagt", {"random_walk": 3}),
     ("mnagt", {"balls": 2}),
     ("mnagt", {"max_hop": 0}),

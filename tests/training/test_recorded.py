@@ -30,10 +30,10 @@ def mutag():
     return load_dataset("MUTAG")
 
 
-def trainer(mutag, model: str, config: TrainConfig, **options) -> Trainer:
-    settings = {name: 0.0 for name in full_settings(model, {}) if name.endswith("dropout")}
+def trainer(mutag, model: str, config: TrainConfig, settings: dict | None = None, **options) -> Trainer:
+    certain = {name: 0.0 for name in full_settings(model, {}) if name.endswith("dropout")} | CHANCE.get(model, {})
     torch.manual_seed(0)
-    built = build_model(model, settings | CHANCE.get(model, {}), mutag.features, 2)
+    built = build_model(model, certain | (settings or {}), mutag.features, 2)
     graphs = with_encodings(mutag, built.encodings)
     return Trainer(built, graphs, random_split(len(mutag), 0), mutag.task, config, device="cuda", **options)
 
@@ -46,12 +46,15 @@ PAIRWISE = {"graphormer", "graphit", "grpe", "gophormer", "san"}
 """Models that work on pairs of nodes ask the CPU for the sizes of graphs: they are not recorded."""
 CHANCE = {"gt": {"laplacian": 0}, "grover": {"spread": 0}}
 """What is drawn at random besides dropout, off."""
+VARIANTS = [("mnagt", {"attention": "cosine"}), ("mnagt", {"conv": "gcne"}), ("graphtrans", {"virtual": True})]
 
 
 @needs_gpu
-@pytest.mark.parametrize("model", sorted(MODELS.keys() - PAIRWISE))
-def test_losses_and_weights_are_those_of_eager_steps(mutag, model):
-    recorded, eager = (trainer(mutag, model, replace(SLOW, record=record)) for record in ("auto", "never"))
+@pytest.mark.parametrize(
+    ("model", "settings"), [*((name, {}) for name in sorted(MODELS.keys() - PAIRWISE)), *VARIANTS], ids=str
+)
+def test_losses_and_weights_are_those_of_eager_steps(mutag, model, settings):
+    recorded, eager = (trainer(mutag, model, replace(SLOW, record=record), settings) for record in ("auto", "never"))
     start = vector(eager.model)
     told = [run.run().history for run in (recorded, eager)]
     assert recorded._take == recorded._take_recorded

@@ -14,7 +14,7 @@ from mnagt.errors import InputError
 from mnagt.linear import batched_linears, linear
 
 Projections = Literal["separate", "shared"]
-Shares = Literal["softmax", "linear"]
+Shares = Literal["softmax", "cosine", "linear"]
 
 
 class KernelLinear(nn.Module):
@@ -57,7 +57,8 @@ class MultiKernelAttention(nn.Module):
 
     The kernel axis is folded into the head axis: one attention call for all. ``head_dim`` is free, since the paper's
     heads do not divide its widths. With ``shares`` "linear" nodes share their attention as ``attention/linear.py``
-    says, and not by eq. 2: there is then neither bias nor dropout.
+    says, and not by eq. 2: there is then neither bias nor dropout. With "cosine" eq. 2 scores a pair by the angle of
+    query and key alone, times a number that each head learns: no growth of weights can make attention ever harder.
     """
 
     def __init__(
@@ -88,6 +89,9 @@ class MultiKernelAttention(nn.Module):
         )
         self.to_out = KernelLinear(len(kernels), inner, dim, projections)
         self.bias = bias
+        self.sharpness = None
+        if shares == "cosine":
+            self.sharpness = nn.Parameter(torch.full((len(kernels) * heads,), head_dim**0.5))
 
     def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
         query, key, values = self._compared(hops)
@@ -118,5 +122,14 @@ class MultiKernelAttention(nn.Module):
             query, key = mapped([self.to_query, self.to_key], queries)
         else:
             query, key = self.to_query(queries), self.to_key(keys)
-        heads = (self.heads, self.head_dim)
-        return query.unflatten(2, heads), key.unflatten(2, heads), values
+        query, key = (each.unflatten(2, (self.heads, self.head_dim)) for each in (query, key))
+        if self.sharpness is not None:
+            query = _unit(query, self.sharpness.view(-1, self.heads, 1) * self.head_dim**0.5)  # attention divides by it
+            key = _unit(key)
+        return query, key, values
+
+
+def _unit(x: Heads, length: Tensor | float = 1.0) -> Heads:
+    """Vectors of this length in the same direction; those near zero stay near it."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    return (wide * (wide.square().sum(dim=-1, keepdim=True) + 1e-6).rsqrt() * length).to(x.dtype)

@@ -44,8 +44,8 @@ class MnagtConfig:
     projections: Projections = "separate"
     """Query, key, value and output maps: separate for each kernel, or shared by all."""
     attention: Shares = "softmax"
-    """How nodes share their attention: softmax (eq. 2), or linear (another model: elu + 1 in place of exp, for graphs
-    of more nodes than can be compared pair by pair)."""
+    """How nodes share their attention: softmax (eq. 2); cosine (the same of angles alone: steadier in long trainings);
+    or linear (another model: elu + 1 in place of exp, for graphs of more nodes than can be compared pair by pair)."""
     mixer: str = "adaptive"
     """How a node merges its kernels: adaptive, mean, sum or concat."""
     norm: str = "batch"
