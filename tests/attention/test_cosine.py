@@ -29,6 +29,7 @@ def nodes(graph: GraphBatch) -> torch.Tensor:
 @given(batches())
 def test_shares_are_the_softmax_of_cosines_times_what_a_head_learned(graph):
     ours, hops = attention(), Hops(nodes(graph), graph)
+    assert ours.sharpness is not None
     for g, found in enumerate(ours.weights(hops)):
         of_graph = slice(int(graph.node_ptr[g]), int(graph.node_ptr[g + 1]))
         for k in range(KERNELS):
