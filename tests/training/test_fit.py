@@ -12,6 +12,7 @@ from mnagt.data.splits import Split, random_split
 from mnagt.errors import InputError
 from mnagt.models import MODELS, build_model
 from mnagt.tasks import MultiLabel, Regression, SubTokens
+from mnagt.training import fit
 from mnagt.training.checkpoint import load_tensors, save_tensors
 from mnagt.training.config import TrainConfig
 from mnagt.training.fit import Interrupted, Trainer, outputs
@@ -127,6 +128,17 @@ def test_names_are_scored_by_choices_kept_batch_by_batch(some, mutag):
     kept = outputs(model, graphs, some, batch_size=2, kept=task.kept)
     assert kept.shape == (len(some), 2)
     assert torch.equal(kept, task.kept(outputs(model, graphs, some, batch_size=2)))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "nodes", "at_once"), [(2, 8192, 256), (2, 100, 5), (2, 10, 2), (64, 100, 64), (512, 8192, 512)]
+)
+def test_small_batches_are_for_training_alone(batch_size, nodes, at_once, mutag, monkeypatch):
+    monkeypatch.setattr(fit, "JUDGED_NODES", nodes)  # a molecule of MUTAG has 17.9 on average
+    run = trainer(mutag, replace(CONFIG, batch_size=batch_size))
+    assert run.judged_at_once == at_once
+    run.model.eval()
+    torch.testing.assert_close(run._judge(), outputs(run.model, mutag, run.split.valid, 3))
 
 
 def test_outputs_come_in_the_order_asked_for(mutag):
