@@ -87,7 +87,7 @@ def test_edges_come_in_any_order():
 
 ONNX = [
     ("mnagt", FULL, NARROW),
-    ("mnagt", FULL, {**NARROW, "trees": 3, "leaves": 9}),
+    ("mnagt", FULL, {**NARROW, "attention": "cosine", "trees": 3, "leaves": 9}),
     ("mnagt", Features(), {**NARROW, "trees": 3, "leaves": 3}),
     ("mnagt", Features(), {**NARROW, "subtrees": 1, "random_walk": 3, "readout": "attention", "mixer": "concat"}),
     ("mnagt-paper", FULL, {**SMALL, "max_hop": 1}),

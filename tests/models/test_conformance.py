@@ -170,7 +170,7 @@ def test_a_convolution_that_reads_edges_needs_them(conv):
 
 
 @pytest.mark.parametrize("conv", ["gine", "gcne"])
-@pytest.mark.parametrize("name", ["mnagt", "sat", "graphtrans", "gps"])
+@pytest.mark.parametrize("name", ["mnagt", "sat", "graphtrans", "gps", "set2set"])
 def test_a_convolution_reads_edges_under_any_names_and_in_any_batch(name, conv):
     features = FEATURES["full"]
     model, batch = built(name, {"conv": conv}, features).double().eval(), doubled(batch_like(features))

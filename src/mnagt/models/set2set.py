@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.sparse import take
-from mnagt.models.convolutions import Block, convolution
+from mnagt.models.convolutions import CONVOLUTIONS, Block, convolution
 from mnagt.models.encoders import NodeEncoder
 from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.readouts import Readout, softmax_within
@@ -53,7 +53,7 @@ class Set2SetConfig:
     depth: int = 4
     """Layers."""
     conv: str = "auto"
-    """gin, gine (reads edges), gcn; auto is gine where edges carry columns."""
+    """gin, gcn, gine and gcne (read edges); auto is gine where edges carry columns."""
     steps: int = 3
     """Questions put to the nodes."""
     dropout: float = 0.0
@@ -65,7 +65,7 @@ class Set2SetConfig:
         at_least(self, 1, "dim", "depth", "steps")
         at_least(self, 0, "dropout", "head_dropout")
         below(self, 1, "dropout", "head_dropout")
-        one_of(self, conv=("auto", "gin", "gine", "gcn"))
+        one_of(self, conv={"auto", *CONVOLUTIONS})
 
 
 def set2set(config: Set2SetConfig, features: Features, outputs: int) -> GraphModel:

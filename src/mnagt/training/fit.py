@@ -48,8 +48,8 @@ from mnagt.training.recorded import RecordedOutputs, RecordedSteps
 logger = logging.getLogger(__name__)
 
 JUDGED_GRAPHS, JUDGED_NODES = 256, 8192
-"""Graphs judged at once: however small the batches of training are, these many, unless their nodes are more. On an H200
-GIN with a virtual node, trained in batches of 32, judged those of ogbg-molhiv in 1.0 s, and so in 0.01 s."""
+"""So many graphs are judged at once, or about so many nodes if that is fewer, even if the batches of training are
+smaller: on an H200 GIN with a virtual node judged ogbg-molhiv's 4,113 in 0.01 s, and in batches of 32 in 1.0 s."""
 RECORDED_BATCHES = 64
 """A validation part of more batches is judged eagerly: its launches are no longer what it costs."""
 NOT_FINITE = "not-finite.json"
@@ -128,8 +128,8 @@ class Trainer:
         self._forward: nn.Module = self.model
         self.average = copy.deepcopy(model) if config.average else None
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
-        like = max(1, int(JUDGED_NODES / max(1.0, float(dataset.sizes.double().mean()))))
-        self.judged_at_once = max(config.batch_size, min(JUDGED_GRAPHS, like))
+        nodes = float(dataset.sizes.double().mean())
+        self.judged_at_once = max(config.batch_size, min(JUDGED_GRAPHS, int(JUDGED_NODES / max(nodes, 1.0))))
         self.at = Position()
         self.best: dict[str, Tensor] = {}
         self._take, self._judge = self._take_eagerly, self._judge_eagerly
