@@ -9,19 +9,22 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 from data.tu_files import folder
 
-from mnagt import load_dataset
+import mnagt
+from mnagt import load_dataset, read_recipe
 from mnagt.cli import main
 from mnagt.cli.commands import COMMANDS
 from mnagt.data import EMBEDDED
 from mnagt.data.packed import PackedDataset
 from mnagt.models import full_settings
 from mnagt.training.checkpoint import load_tensors
+from mnagt.training.config import RunConfig
 
 SMALL = ["--batch-size", "64", "--dim", "8", "--depth", "1", "--device", "cpu"]
 TINY = [*SMALL, "--epochs", "2", "--head-dim", "4"]
@@ -219,6 +222,34 @@ def test_options_override_the_recipe(tmp_path, done):
     assert (config["model"], config["settings"]["dim"], config["settings"]["depth"]) == ("gin", 16, 1)
     assert (config["train"]["epochs"], config["train"]["lr"]) == (1, 0.01)
     assert (config["split"]["kind"], config["split"]["fold"]) == ("stratified", 2)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), read_recipe("ogbg-molfreesolv/mnagt")),
+        (("--recipe", "none"), RunConfig("ogbg-molfreesolv")),
+        (("--model", "gin-virtual"), read_recipe("ogbg-molfreesolv/gin-virtual")),
+        (("--model", "gin"), RunConfig("ogbg-molfreesolv", "gin")),
+        (("--recipe", "ogbg-molesol/mnagt"), replace(read_recipe("ogbg-molesol/mnagt"), dataset="ogbg-molfreesolv")),
+    ],
+    ids=lambda part: "-".join(part) if isinstance(part, tuple) else "",
+)
+def test_a_data_set_is_trained_by_its_own_recipe(words, expected, data_root, tmp_path, done):
+    done("train", "ogbg-molfreesolv", *words, "--epochs", 1, "--device", "cpu", "--out", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert config["settings"] == full_settings(expected.model, expected.settings)
+    assert config["train"] == asdict(replace(expected.train, epochs=1))
+    assert (config["dataset"], config["model"]) == ("ogbg-molfreesolv", expected.model)
+
+
+def test_a_file_goes_before_a_recipe_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe("nci1/gin") == read_recipe(Path(mnagt.__file__).parent / "recipes" / "nci1" / "gin.toml")
+    (tmp_path / "nci1").mkdir()
+    (tmp_path / "nci1" / "gin").write_text('dataset = "MUTAG"\n')
+    assert read_recipe("nci1/gin").dataset == "MUTAG"
 
 
 def test_another_model_leaves_the_recipes_settings_behind(tmp_path, done):

@@ -31,7 +31,13 @@ def run_quickstart(args: argparse.Namespace) -> None:
 
 
 def trials_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("recipes", nargs="+", type=Path, metavar="RECIPE", help="TOML files, each a run's settings")
+    parser.add_argument(
+        "recipes",
+        nargs="+",
+        type=Path,
+        metavar="RECIPE",
+        help="TOML files, each a run's settings, or recipes of the package, such as nci1/gin",
+    )
     parser.add_argument(
         "--seeds", type=int, default=10, metavar="N", help="how many seeds, each with its own split [10]"
     )

@@ -1,6 +1,7 @@
 """``mnagt train``: options for every setting of a run, and the run."""
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,22 +13,27 @@ from mnagt.cli.options import Parser, add_options, given
 from mnagt.errors import InputError
 from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
 
+logger = logging.getLogger(__name__)
 
-def _chosen_model(words: Sequence[str], default: str) -> str:
+NO_RECIPE = "none"
+
+
+def _chosen_model(words: Sequence[str]) -> str:
     """The model named on the command line, read ahead of the rest: its settings are options too."""
     ahead = Parser(prog="mnagt train", add_help=False, allow_abbrev=False)
     ahead.add_argument("--model")
     ahead.add_argument("--recipe")
     found, _ = ahead.parse_known_args(list(words))
-    if found.model is None and found.recipe is not None:
-        return recipe_of(found.recipe).model
-    return found.model or default
+    return found.model or recipe_of(found.recipe).model
 
 
-def recipe_of(path: str) -> RunConfig:
+def recipe_of(name: str | None) -> RunConfig:
+    """The settings that ``name`` stands for; without one, or with 'none', the defaults."""
+    if name is None or name == NO_RECIPE:
+        return RunConfig()
     from mnagt.training.run import read_recipe
 
-    return read_recipe(Path(path))
+    return read_recipe(name)
 
 
 def train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -42,12 +48,17 @@ def run_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     from mnagt.models import MODELS
     from mnagt.registry import lookup
 
-    name = _chosen_model(words, RunConfig.model)
+    name = _chosen_model(words)
     if name != RunConfig.model:
         parser.set_defaults(command=f"{parser.prog} --model {name}")
     parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set")
     parser.add_argument("--model", help=f"one of {', '.join(MODELS)} [{RunConfig.model}]")
-    parser.add_argument("--recipe", metavar="FILE", help="TOML file with the run's settings; options override it")
+    parser.add_argument(
+        "--recipe",
+        metavar="RECIPE",
+        help="TOML file with the run's settings, or one of the package, such as nci1/gin; options override it "
+        "[for `train`, that of the data set and model if the package has one; none goes without]",
+    )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one [auto]")
     add_options(parser, TrainConfig, "training")
     parser.add_argument_group("split").add_argument(
@@ -73,7 +84,7 @@ def run_config(args: argparse.Namespace) -> RunConfig:
     from mnagt.models import MODELS
     from mnagt.registry import lookup
 
-    base = RunConfig(dataset="") if args.recipe is None else recipe_of(args.recipe)
+    base = recipe_of(args.recipe)
     if not (args.dataset or base.dataset):
         raise InputError("which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG")
     model = args.model or base.model
@@ -95,6 +106,20 @@ def new_folder(config: RunConfig) -> Path:
     return Path("runs") / f"{Path(config.dataset).stem}-{config.model}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
+def _own_recipe(dataset: str | None, model: str) -> str | None:
+    """The recipe of the package for a data set that it knows by name."""
+    from mnagt.data import DATASETS
+    from mnagt.training.ranks import is_first
+    from mnagt.training.run import shipped_recipes
+
+    if dataset not in DATASETS or not (shipped_recipes() / dataset.lower() / f"{model}.toml").is_file():
+        return None
+    name = f"{dataset.lower()}/{model}"
+    if is_first():
+        logger.info("settings of the recipe %s; options override them, and --recipe none goes without", name)
+    return name
+
+
 def run_train(args: argparse.Namespace) -> int:
     from mnagt.training.fit import Interrupted
     from mnagt.training.progress import reporter
@@ -104,6 +129,8 @@ def run_train(args: argparse.Namespace) -> int:
     show = {"reporter": reporter(), "tensorboard": args.tensorboard}
     if args.resume:
         _refuse_settings(args)
+    elif args.recipe is None:
+        args.recipe = _own_recipe(args.dataset, args.model or RunConfig.model)
     config = None if args.resume else run_config(args)
     out = args.out or new_folder(config) if config else args.resume
     try:

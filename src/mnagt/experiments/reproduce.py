@@ -22,7 +22,7 @@ from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import pick_device
 from mnagt.training.model_folder import built
 from mnagt.training.progress import Reporter, clock
-from mnagt.training.run import make_split, read_recipe, settled
+from mnagt.training.run import make_split, read_recipe, settled, shipped_recipes
 
 Protocol = Literal["redrawn", "folds", "fixed"]
 PROTOCOLS: dict[Protocol, str] = {
@@ -155,8 +155,7 @@ def recipe(dataset: str, model: str) -> RunConfig:
     A model without one there is trained as the default model is, in its own default size; a data set without any, as
     NCI1 is.
     """
-    here = Path(__file__).parents[1]
-    folder = next(place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir())
+    folder = shipped_recipes()
     own = folder / Path(dataset).stem.lower()
     if (own / f"{model}.toml").exists():
         return replace(read_recipe(own / f"{model}.toml"), dataset=dataset)
