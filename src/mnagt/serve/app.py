@@ -47,6 +47,20 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": text,
+        "content": {"application/json": {"schema": {"properties": {"detail": {"type": "string"}}}}},
+    }
+    for status, text in (
+        (400, "not JSON"),
+        (401, "no token"),
+        (413, "too long"),
+        (422, "cannot be read; the field is named"),
+        (429, "too busy"),
+        (503, "took too long"),
+    )
+}
 EXPLAINING = 8
 """Explanations that may wait; each takes as long as many predictions."""
 STEPS = 32
@@ -233,36 +247,38 @@ def create_app(model: Trained | Path | str, config: ServeConfig | None = None) -
     for kind in (StarletteHTTPException, RequestValidationError):
         app.exception_handler(kind)(_refused)
 
+    _add_answers(app, service, Depends(_allowed(config.token)))
+    for path, name in FILES.items():
+        app.add_api_route(path, _sender(PAGE / name), include_in_schema=False)
+    return app
+
+
+def _allowed(token: str) -> Callable[[Request], Awaitable[None]]:
+    """Refuses whoever does not send the token, if there is one."""
+
     async def allowed(request: Request) -> None:
         given = request.headers.get("authorization", "").encode("latin-1")
-        if config.token and not hmac.compare_digest(given, f"Bearer {config.token}".encode()):
+        if token and not hmac.compare_digest(given, f"Bearer {token}".encode()):
             raise HTTPException(401, "send the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
 
-    guarded: dict[str, Any] = {"dependencies": [Depends(allowed)]}
-    problem = {"content": {"application/json": {"schema": {"properties": {"detail": {"type": "string"}}}}}}
-    refusals: dict[int | str, dict[str, Any]] = {
-        status: {"description": text, **problem}
-        for status, text in (
-            (400, "not JSON"),
-            (401, "no token"),
-            (413, "too long"),
-            (422, "cannot be read; the field is named"),
-            (429, "too busy"),
-            (503, "took too long"),
-        )
-    }
+    return allowed
 
-    @app.post("/predict", responses=refusals, **guarded)
+
+def _add_answers(app: FastAPI, service: Service, allowed: Any) -> None:
+    """All that can be asked; what is not public, of those ``allowed`` to."""
+    guarded: dict[str, Any] = {"dependencies": [allowed]}
+
+    @app.post("/predict", responses=REFUSALS, **guarded)
     async def predict(ask: Ask) -> dict[str, list[dict[str, Any]]]:
         """The model's answers, in the order of the question."""
         return {"answers": await service.within_time(service.batcher.ask(ask))}
 
-    @app.post("/explain", responses=refusals, **guarded)
+    @app.post("/explain", responses=REFUSALS, **guarded)
     async def explain(ask: AskOne) -> dict[str, Any]:
         """One answer, how much of it is due to each node, and how nodes weigh their kernels, layer by layer."""
         return await service.within_time(service.explained(ask))
 
-    @app.get("/model", responses={401: refusals[401]}, **guarded)
+    @app.get("/model", responses={401: REFUSALS[401]}, **guarded)
     async def about() -> dict[str, Any]:
         """What the model reads and says, and what may be asked at once."""
         return service.about()
@@ -272,14 +288,10 @@ def create_app(model: Trained | Path | str, config: ServeConfig | None = None) -
         """That the service is there."""
         return {"status": "ok"}
 
-    @app.get("/metrics", response_class=PlainTextResponse, responses={401: refusals[401]}, **guarded)
+    @app.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSALS[401]}, **guarded)
     async def metrics() -> PlainTextResponse:
         """Counters in Prometheus's text format, of the process that answers."""
         return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    for path, name in FILES.items():
-        app.add_api_route(path, _sender(PAGE / name), include_in_schema=False)
-    return app
 
 
 def _sender(path: Path) -> Callable[[], Awaitable[FileResponse]]:
