@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt import fused
+from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
@@ -216,7 +217,7 @@ class Block(nn.Module):
     def __init__(self, conv: nn.Module, dim: int, dropout: float = 0.0, *, relu: bool = True) -> None:
         super().__init__()
         self.conv = conv
-        self.norm, self.dropout = BatchNorm(dim, relu=relu), nn.Dropout(dropout)
+        self.norm, self.dropout = BatchNorm(dim, relu=relu), Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return self.dropout(self.norm(self.conv(x, graph), graph.real_nodes))

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
@@ -68,9 +69,9 @@ class GpsLayer(nn.Module):
     def __init__(self, dim: int, conv: nn.Module, attention: SelfAttention, dropout: float = 0.0) -> None:
         super().__init__()
         self.conv, self.attention = conv, attention
-        self.mlp = nn.Sequential(Linear(dim, 2 * dim), nn.ReLU(), nn.Dropout(dropout), Linear(2 * dim, dim))
+        self.mlp = nn.Sequential(Linear(dim, 2 * dim), nn.ReLU(), Dropout(dropout), Linear(2 * dim, dim))
         self.norm_conv, self.norm_attention, self.norm_mlp = BatchNorm(dim), BatchNorm(dim), BatchNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         return self.joined(x, x + self.dropout(self.conv(x, graph)), graph)
@@ -103,7 +104,7 @@ class GatedGcn(nn.Module):
         self.own, self.sent = Linear(dim, dim, bias=False), Linear(dim, dim, bias=False)  # U, V
         self.norm = BatchNorm(dim, relu=True)
         self.norm_edge = None if is_last else BatchNorm(dim, relu=True)
-        self.dropout, self.epsilon = nn.Dropout(dropout), epsilon
+        self.dropout, self.epsilon = Dropout(dropout), epsilon
 
     def forward(
         self, x: Float[Tensor, "nodes dim"], edges: Float[Tensor, "edges dim"], graph: GraphBatch

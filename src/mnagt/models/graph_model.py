@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
@@ -116,4 +117,4 @@ def head(dim: int, outputs: int, dropout: float = 0.0, width_in: int | None = No
     """
     if outputs > dim:
         return nn.Sequential(Linear(width_in or dim, outputs))
-    return nn.Sequential(Linear(width_in or dim, dim), nn.ReLU(), nn.Dropout(dropout), Linear(dim, outputs))
+    return nn.Sequential(Linear(width_in or dim, dim), nn.ReLU(), Dropout(dropout), Linear(dim, outputs))

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.biases import pair_nodes, path_means, path_steps
+from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
@@ -111,7 +112,7 @@ class GraphormerLayer(nn.Module):
         super().__init__()
         self.attention, self.ffn = attention, ffn
         self.norm_attention, self.norm_ffn = LayerNorm(dim), LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, bias: Float[Tensor, "pairs heads"]
@@ -126,7 +127,7 @@ class GraphormerStack(nn.Module):
     def __init__(self, dim: int, bias: PathBias, layers: Sequence[GraphormerLayer], dropout: float = 0.0) -> None:
         super().__init__()
         self.bias, self.layers, self.norm = bias, nn.ModuleList(layers), LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         bias, x = self.bias(graph), self.dropout(x)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
@@ -105,7 +106,7 @@ class Branches(nn.Module):
         super().__init__()
         self.project, self.ffn = Linear(dim, dim), relu_feed_forward(dim, 2 * dim, dropout)
         self.norm_attention, self.norm_ffn = (lookup(NORMS, norm, "norm")(dim) for _ in range(2))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "rows dim"], z: Float[Tensor, "rows dim"], counted: Counted

@@ -11,6 +11,7 @@ from mnagt.attention.attend import PairBias, attend
 from mnagt.attention.kernels import Hops
 from mnagt.attention.mixers import Adaptive, Mixer
 from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.adjacency import Norm, propagate
 from mnagt.graphs.batch import GraphBatch
@@ -91,7 +92,7 @@ class Layer(nn.Module):
         self.scale_attention, self.scale_ffn = scales or (Unscaled(), Unscaled())
         self.gnn = nn.ModuleList(gnn)
         self.adjacency: Norm = adjacency
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def seen(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
         """What each kernel brings to each node, before they are merged."""
@@ -121,12 +122,12 @@ class Layer(nn.Module):
 
 def feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
     """Two linear maps with GELU between."""
-    return nn.Sequential(Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), Linear(hidden, dim))
+    return nn.Sequential(Linear(dim, hidden), nn.GELU(), Dropout(dropout), Linear(hidden, dim))
 
 
 def relu_feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
     """Two linear maps with ReLU between."""
-    return nn.Sequential(Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), Linear(hidden, dim))
+    return nn.Sequential(Linear(dim, hidden), nn.ReLU(), Dropout(dropout), Linear(hidden, dim))
 
 
 class PostNormLayer(Layer):

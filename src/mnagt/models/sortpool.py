@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.dropout import Dropout
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
@@ -29,7 +30,7 @@ class TanhStack(nn.Module):
 
     def __init__(self, widths: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.maps = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes all_dims"]:

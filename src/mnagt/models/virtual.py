@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.sparse import take
@@ -32,7 +33,7 @@ class Update(nn.Module):
         super().__init__()
         self.first, self.second = Linear(dim, 2 * dim, bias=False), Linear(2 * dim, dim, bias=False)
         self.norm_first, self.norm_second = BatchNorm(2 * dim, relu=True), BatchNorm(dim, relu=True)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, virtual: Float[Tensor, "graphs dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
         hidden = self.norm_first(self.first(virtual), graph.real_graphs)
