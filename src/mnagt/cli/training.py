@@ -110,9 +110,9 @@ def _own_recipe(dataset: str | None, model: str) -> str | None:
     """The recipe of the package for a data set that it knows by name."""
     from mnagt.data import DATASETS
     from mnagt.training.ranks import is_first
-    from mnagt.training.run import shipped_recipes
+    from mnagt.training.run import shipped_recipe
 
-    if dataset not in DATASETS or not (shipped_recipes() / dataset.lower() / f"{model}.toml").is_file():
+    if dataset not in DATASETS or shipped_recipe(dataset, model) is None:
         return None
     name = f"{dataset.lower()}/{model}"
     if is_first():

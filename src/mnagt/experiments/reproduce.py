@@ -22,7 +22,7 @@ from mnagt.training.config import RunConfig, SplitConfig
 from mnagt.training.devices import pick_device
 from mnagt.training.model_folder import built
 from mnagt.training.progress import Reporter, clock
-from mnagt.training.run import make_split, read_recipe, settled, shipped_recipes
+from mnagt.training.run import make_split, read_recipe, settled, shipped_recipe
 
 Protocol = Literal["redrawn", "folds", "fixed"]
 PROTOCOLS: dict[Protocol, str] = {
@@ -155,13 +155,12 @@ def recipe(dataset: str, model: str) -> RunConfig:
     A model without one there is trained as the default model is, in its own default size; a data set without any, as
     NCI1 is.
     """
-    folder = shipped_recipes()
-    own = folder / Path(dataset).stem.lower()
-    if (own / f"{model}.toml").exists():
-        return replace(read_recipe(own / f"{model}.toml"), dataset=dataset)
-    if own.is_dir():
-        return replace(read_recipe(own / f"{OURS}.toml"), dataset=dataset, model=model, settings={})
-    return replace(read_recipe(folder / "nci1" / f"{model}.toml"), dataset=dataset)
+    name = Path(dataset).stem
+    if own := shipped_recipe(name, model):
+        return replace(read_recipe(own), dataset=dataset)
+    if ours := shipped_recipe(name, OURS):
+        return replace(read_recipe(ours), dataset=dataset, model=model, settings={})
+    return replace(read_recipe(shipped_recipe("NCI1", model) or f"NCI1/{model}"), dataset=dataset)
 
 
 def trials_of(row: Row, dataset: str, experiment: Experiment, config: ReproduceConfig) -> list[list[RunConfig]]:

@@ -237,18 +237,19 @@ def _trained(
     return Trained(model, task, config.model, config.settings, origin, dataset.vocabularies, columns=dataset.columns)
 
 
-def shipped_recipes() -> Path:
-    """Where the recipes lie that come with the package, DATASET/MODEL.toml."""
+def shipped_recipe(dataset: str, model: str) -> Path | None:
+    """The recipe that comes with the package for a model on a data set, if there is one."""
     here = Path(__file__).parents[1]
-    return next(place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir())
+    folder = next(place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir())
+    path = folder / dataset.lower() / f"{model}.toml"
+    return path if path.is_file() else None
 
 
 def read_recipe(path: Path | str) -> RunConfig:
     """A run's settings from a TOML file; DATASET/MODEL, where there is no such file, is a recipe of the package."""
     path = Path(path)
     if len(path.parts) == 2 and not path.exists():
-        own = shipped_recipes() / f"{path}.toml"
-        path = own if own.is_file() else path
+        path = shipped_recipe(*path.parts) or path
     config = from_dict(RunConfig, read_toml(path), where=str(path))
     try:
         settings = lookup(MODELS, config.model, "model").config
