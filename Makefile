@@ -33,7 +33,7 @@ benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1, COLLAB
 
 reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an hour of soak: three hours or so
 	@failed=0; for each in crash ranks lost_node out_of_core large_graphs fuzz soak; do \
-	  $(BIN)/python benchmarks/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; exit $$failed
+	  $(BIN)/python tests/reliability/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; exit $$failed
 
 slow: .venv/dev  ## the tests that take minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow

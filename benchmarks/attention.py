@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mnagt.attention.attend import attend
-from mnagt.data import load_dataset
+from mnagt.data.registry import load_dataset
 from mnagt.graphs.batch import GraphBatch
 
 with warnings.catch_warnings():

@@ -26,9 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mnagt import fused
+from mnagt import ops
 from mnagt.attention.attend import attend
-from mnagt.data import load_dataset
+from mnagt.data.registry import load_dataset
 from mnagt.graphs.batch import GraphBatch
 
 SEED = 0
@@ -36,7 +36,7 @@ PADDED = 9.0
 """The padded peer's time over ours, at least."""
 APART = 0.05
 """A peer's outcome from ours, relative to it, at most: some round to bf16 between their steps."""
-MOST_GIB = 40.0
+MAX_GIB = 40.0
 """A variant that would need more is left out."""
 NODES = 16_384
 """Of all graphs together, where cost is measured against their size."""
@@ -95,14 +95,14 @@ def bucketed(q: Tensor, k: Tensor, v: Tensor, *, graph: GraphBatch) -> Tensor:
 
 def padded(graph: GraphBatch, case: Case) -> Variant:
     place = torch.arange(graph.num_nodes, device=graph.device) - graph.node_ptr[graph.graph_of_node]
-    slot = graph.graph_of_node * graph.largest + place
-    slots = graph.num_graphs * graph.largest
+    slot = graph.graph_of_node * graph.max_num_nodes + place
+    slots = graph.num_graphs * graph.max_num_nodes
     is_node = torch.zeros(slots, dtype=torch.bool, device=graph.device).index_fill(0, slot, True)
-    mask = is_node.view(graph.num_graphs, 1, 1, graph.largest)
+    mask = is_node.view(graph.num_graphs, 1, 1, graph.max_num_nodes)
 
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         wide = (t.new_zeros(slots, *t.shape[1:]).index_copy(0, slot, t) for t in (q, k, v))
-        parts = (t.view(graph.num_graphs, graph.largest, -1, case.head_dim).transpose(1, 2) for t in wide)
+        parts = (t.view(graph.num_graphs, graph.max_num_nodes, -1, case.head_dim).transpose(1, 2) for t in wide)
         z = F.scaled_dot_product_attention(*parts, attn_mask=mask)
         return z.transpose(1, 2).flatten(0, 1).index_select(0, slot).view_as(q)
 
@@ -131,7 +131,7 @@ def varlen(graph: GraphBatch, case: Case) -> Variant:
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         query, key, value = (F.pad(t.flatten(1, 2), (0, spare)) for t in (q, k, v))
         query = query * ((case.head_dim + spare) / case.head_dim) ** 0.5  # it divides by the root of the wider one
-        z: Any = varlen_attn(query, key, value, ptr, ptr, graph.largest, graph.largest)
+        z: Any = varlen_attn(query, key, value, ptr, ptr, graph.max_num_nodes, graph.max_num_nodes)
         return z[..., : case.head_dim].reshape(q.shape)
 
     return attention
@@ -157,10 +157,13 @@ def variants(graph: GraphBatch, case: Case) -> Iterator[tuple[str, Variant | str
     """Each variant, or why it is not there."""
     yield "ours", partial(ours, graph=graph)
     heads = case.kernels * case.heads
-    gib = {"padded": graph.num_graphs * graph.largest**2, "scatter": int((graph.sizes**2).sum()) * 4 * case.head_dim}
+    gib = {
+        "padded": graph.num_graphs * graph.max_num_nodes**2,
+        "scatter": int((graph.sizes**2).sum()) * 4 * case.head_dim,
+    }
     for name, make in (("padded", padded), ("flex", flex), ("varlen", varlen), ("scatter", scatter)):
         need = gib.get(name, 0) * heads * 2 * 3 / 2**30
-        if need > MOST_GIB:
+        if need > MAX_GIB:
             yield name, f"would need {need:.0f} GiB"
             continue
         try:
@@ -231,7 +234,7 @@ def measure(graph: GraphBatch, case: Case, rate: float, rounds: int, names: set[
     generator = torch.Generator(graph.device).manual_seed(SEED)
     one = 2 * graph.num_nodes * case.kernels * case.heads * case.head_dim
     sets = [inputs(graph, case, torch.bfloat16, generator) for _ in range(max(2, min(8, 2 * 10**8 // one)))]
-    row: dict[str, Any] = {"nodes": graph.num_nodes, "largest": graph.largest, "floor, us": 1e6 * 11 * one / rate}
+    row: dict[str, Any] = {"nodes": graph.num_nodes, "largest": graph.max_num_nodes, "floor, us": 1e6 * 11 * one / rate}
     right = step(partial(ours, graph=graph), sets[0])
     for name, variant in variants(graph, case):
         if names and name not in names:
@@ -275,7 +278,7 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("this benchmark needs a GPU")
-    if reason := fused.why_not():
+    if reason := ops.why_not():
         raise SystemExit(f"our kernels do not run here: {reason}")
     rate = bandwidth()
     print(f"{torch.cuda.get_device_name()}, {rate / 1e12:.2f} TB/s")

@@ -19,8 +19,8 @@ import common
 import torch
 import torch.nn.functional as F
 
-from mnagt.data import load_dataset
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import load_dataset
 from mnagt.graphs.batch import GraphBatch
 
 with warnings.catch_warnings():

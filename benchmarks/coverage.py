@@ -19,14 +19,14 @@ from statistics import mean
 import common
 import torch
 
-from mnagt.data import load_dataset
-from mnagt.settings import from_dict
+from mnagt.data.registry import load_dataset
+from mnagt.inference.calibration import fit_calibration
+from mnagt.inference.ensemble import Ensemble
+from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.runs.folder import read_run_config, read_split
 from mnagt.tasks import MultiLabel, SingleLabel
-from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
-from mnagt.training.model_folder import Trained, load_model
-from mnagt.training.run import kept, kept_split, train
-from mnagt.uncertainty.calibration import calibrated, is_possible, reliability, told
-from mnagt.uncertainty.ensemble import Ensemble
+from mnagt.training.run import train
 
 LEVELS = (0.8, 0.9, 0.95)
 ANSWERS = ("yes", "no")
@@ -59,17 +59,17 @@ def main() -> None:
         assert split is not None
         valid, test = dataset.targets[split.valid], dataset.targets[split.test]
         believed = [
-            replace(member, calibration=calibrated(task, member.outputs(dataset, split.valid), valid))
+            replace(member, calibration=fit_calibration(task, member.outputs(dataset, split.valid), valid))
             for member in members
         ]
-        pairs: list[tuple[Trained, Trained]] = [
+        pairs: list[tuple[TrainedModel, TrainedModel]] = [
             (members[0], Ensemble.of(believed[:1])),
             (Ensemble.of(members), Ensemble.of(believed)),
         ]
         for rows, (before, after) in zip(found.values(), pairs, strict=True):
             output = after.outputs(dataset, split.test)
-            calibration = calibrated(task, after.outputs(dataset, split.valid), valid, temperature=1.0)
-            sets = {f"set {level}": is_possible(task, calibration, output, level) for level in LEVELS}
+            calibration = fit_calibration(task, after.outputs(dataset, split.valid), valid, temperature=1.0)
+            sets = {f"set {level}": task.is_in_set(output, calibration.threshold(level)) for level in LEVELS}
             rows.append({"before": before.outputs(dataset, split.test), "after": output, "target": test, **sets})
     held_out = len(found["one model"]) * int(len(dataset) * 0.1)
     figures, missed = {}, []
@@ -95,8 +95,8 @@ def _of_questions(folder: Path, out: Path | None) -> None:
     trained = load_model(folder)
     task = trained.task
     assert isinstance(task, MultiLabel)
-    dataset = load_dataset(from_dict(RunConfig, kept(folder, "config"), where=str(folder)).dataset)
-    split = kept_split(folder, dataset)
+    dataset = load_dataset(read_run_config(folder).dataset)
+    split = read_split(folder, dataset)
     held_out = torch.cat([split.valid, split.test])
     output, target = trained.outputs(dataset, held_out), dataset.targets[held_out]
     chance = torch.Generator().manual_seed(0)
@@ -126,8 +126,8 @@ def _covered(
     task: MultiLabel, output: torch.Tensor, target: torch.Tensor, known: torch.Tensor, asked: torch.Tensor, level: float
 ) -> dict[str, float]:
     """How often the truth was in the set, by what it was, and how many sets were of both answers."""
-    calibration = calibrated(task, output[known], target[known])
-    columns = list(told(task, calibration, output[asked], level).values())
+    calibration = fit_calibration(task, output[known], target[known])
+    columns = list(calibration.prediction_sets(task, output[asked], level).values())
     has_yes, has_no = (torch.tensor([[word in said.split("|") for said in c] for c in columns]).T for word in ANSWERS)
     truth = target[asked]
     return {
@@ -141,13 +141,12 @@ def _figures(task: SingleLabel, whole: dict[str, torch.Tensor]) -> dict:
     target = whole["target"]
     figures: dict = {"accuracy": task.scores(whole["after"], target)["accuracy"]}
     for when in ("before", "after"):
-        found = reliability(task, whole[when], target)
-        assert found is not None
+        found = task.reliability(whole[when], target)
         figures[when] = {"brier": found.brier, "ece": found.ece}
     for level in LEVELS:
         possible = whole[f"set {level}"]
         is_covered = possible[torch.arange(len(target)), target]
-        classes = range(task.outputs)
+        classes = range(task.num_outputs)
         figures[f"level {level}"] = {
             "coverage": is_covered.double().mean().item(),
             "by_class": [round(is_covered[target == c].double().mean().item(), 4) for c in classes],

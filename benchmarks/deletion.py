@@ -19,15 +19,15 @@ import common
 import torch
 from torch import Tensor
 
-from mnagt.data import load_dataset
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import load_dataset
 from mnagt.explain.attribution import DeletionCurve, deletion_curve, integrated_gradients, occlusion
-from mnagt.explain.explanation import questions
-from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
-from mnagt.training.model_folder import Trained, load_model
-from mnagt.training.run import make_split, train
+from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.runs.split import make_split
+from mnagt.training.run import train
 
-SMALL = {"dim": 48, "depth": 3, "readout": "mean", "dropout": 0.2, "subtrees": 0}
+SMALL = {"dim": 48, "depth": 3, "readout": "mean", "dropout": 0.2, "wl_iterations": 0}
 SEED = 0
 
 
@@ -47,22 +47,22 @@ def contiguous(dataset: PackedDataset, index: int, chance: torch.Generator) -> T
     return score
 
 
-def curves(trained: Trained, dataset: PackedDataset, indices: Tensor, orders: int) -> dict[str, dict]:
+def curves(trained: TrainedModel, dataset: PackedDataset, indices: Tensor, orders: int) -> dict[str, dict]:
     """For each way to go: the curve of each order, and the ratios of areas."""
-    asked = questions(trained.task, trained.outputs(dataset, indices))
+    asked = trained.task.explained_outputs(trained.outputs(dataset, indices))
     model, chance = trained.model, torch.Generator().manual_seed(SEED)
     by = {
         "integrated gradients": [
-            each.nodes for each in integrated_gradients(model, dataset, indices, lambda row: asked[row].say)
+            each.nodes for each in integrated_gradients(model, dataset, indices, lambda row: asked[row].score)
         ],
-        "occlusion": occlusion(model, dataset, indices, lambda row: asked[row].say),
+        "occlusion": occlusion(model, dataset, indices, lambda row: asked[row].score),
     }
     regions = [[contiguous(dataset, index, chance) for index in indices.tolist()] for _ in range(orders)]
     found = {}
     for way, is_cut in (("silent", False), ("cut", True)):
 
         def curve(scores: Sequence[Tensor], is_cut: bool = is_cut, orders: int = 0) -> DeletionCurve:
-            left = [each.left for each in asked]
+            left = [each.confidence for each in asked]
             return deletion_curve(
                 model, dataset, indices, scores, left.__getitem__, is_cut=is_cut, orders=orders, seed=SEED
             )

@@ -11,17 +11,17 @@ from statistics import mean
 import common
 import numpy as np
 from numpy.typing import NDArray
-from rare_scaffolds import smiles_of
+from rare_scaffolds import get_smiles
 from rdkit.Chem import MolFromSmiles
 from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 from rdkit.rdBase import BlockLogs
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
-from mnagt.data import load_dataset
+from mnagt.data.registry import load_dataset
 from mnagt.data.splits import Split
-from mnagt.training.config import SplitConfig
-from mnagt.training.run import make_split
+from mnagt.runs.config import SplitConfig
+from mnagt.runs.split import make_split
 
 RADIUS, BITS, TREES, LEAF, SEED = 2, 2048, 300, 2, 0
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--folds", type=Path, help="folder of splits, in place of the official one")
     options = parser.parse_args()
     dataset = load_dataset(options.dataset)
-    bits, active = fingerprints(smiles_of(options.dataset)), dataset.targets[:, 0].numpy() == 1
+    bits, active = fingerprints(get_smiles(options.dataset)), dataset.targets[:, 0].numpy() == 1
     configs = {"official": SplitConfig("official")}
     if options.folds:
         configs = {each.name: SplitConfig("files", folder=str(each)) for each in sorted(options.folds.iterdir())}

@@ -22,14 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mnagt.data import load_dataset
+from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import load_dataset
 from mnagt.data.splits import random_split
 from mnagt.graphs.convert import to_pyg
-from mnagt.models import MODELS, build_model, full_settings
-from mnagt.training.config import TrainConfig
-from mnagt.training.fit import Trainer
-from mnagt.training.run import with_encodings
+from mnagt.models.registry import MODELS, build_model, full_settings
+from mnagt.runs.config import TrainConfig
+from mnagt.training.trainer import Trainer
 
 SEED, BATCH = 0, 256
 
@@ -37,13 +37,13 @@ SEED, BATCH = 0, 256
 def ours(name: str, dataset: PackedDataset) -> Callable[[], None]:
     """An epoch of our model by our loop, without validation."""
     torch.manual_seed(SEED)
-    model = build_model(name, {}, dataset.features, dataset.task.outputs)
+    model = build_model(name, {}, dataset.features, dataset.task.num_outputs)
     split = random_split(len(dataset), SEED)
     config = TrainConfig(batch_size=BATCH, checkpoint_seconds=1e9)
     trainer = Trainer(model, with_encodings(dataset, model.encodings), split, dataset.task, config)
 
     def epoch() -> None:
-        trainer._pass()
+        trainer._train_epoch()
         trainer.at.step, trainer.at.epoch = 0, trainer.at.epoch + 1
 
     return epoch

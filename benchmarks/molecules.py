@@ -19,13 +19,13 @@ from peers import global_add_pool, plain
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv
 
-from mnagt.data import load_dataset
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import load_dataset
+from mnagt.devices import device_name, pick_device
 from mnagt.graphs.convert import to_pyg
-from mnagt.models import build_model
-from mnagt.models.graph_model import head
-from mnagt.training.config import TrainConfig
-from mnagt.training.devices import device_name, pick_device
+from mnagt.models.registry import build_model
+from mnagt.nn.graph_model import make_head
+from mnagt.runs.config import TrainConfig
 
 TARGETS = {"molecules_per_second": 100_000.0, "gps": 10.0}
 """Ours at least, and GPS's time over ours, on a GPU."""
@@ -55,7 +55,7 @@ class MoleculeGps(nn.Module):
             return GPSConv(dim, GINEConv(mlp), heads=heads, attn_type="multihead")
 
         self.layers = nn.ModuleList(layer() for _ in range(depth))
-        self.head = plain(head(dim, dataset.task.outputs))
+        self.head = plain(make_head("mlp", dim, dim, dataset.task.num_outputs))
 
     def forward(self, data: Any) -> Tensor:
         x, edges = self.atoms(data.x), self.bonds(data.edge_attr)
@@ -76,8 +76,8 @@ def measure(options: Any, device: str) -> dict[str, Any]:
         "head_dim": options.dim // options.heads,
     }
     models = {
-        name: build_model(name, {**size, **own}, dataset.features, dataset.task.outputs)
-        for name, own in {"mnagt": {"subtrees": 0, "dropout": 0.0}, "mnagt-paper": {"dropout": 0.0}}.items()
+        name: build_model(name, {**size, **own}, dataset.features, dataset.task.num_outputs)
+        for name, own in {"mnagt": {"wl_iterations": 0, "dropout": 0.0}, "mnagt-paper": {"dropout": 0.0}}.items()
     }
     graphs: list[Any] = to_pyg(dataset.batch(split.train)).to_data_list()  # type: ignore[assignment]
     for graph in graphs:

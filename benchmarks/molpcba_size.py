@@ -16,14 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mnagt.data.ogb import ATOMS, BONDS, Links, packed
+from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.ogb import ATOMS, BONDS, Links, pack_links
 from mnagt.data.splits import official_split
-from mnagt.models import MODELS, build_model
+from mnagt.inference.outputs import matmul_precision, outputs_and_targets
+from mnagt.models.registry import MODELS, build_model
+from mnagt.runs.config import TrainConfig
 from mnagt.tasks import MultiLabel
-from mnagt.training.config import TrainConfig
-from mnagt.training.fit import Trainer, outputs_and_targets, products
-from mnagt.training.run import with_encodings
+from mnagt.training.trainer import Trainer
 
 GRAPHS, NODES, BONDS_A_GRAPH, LARGEST = 437_929, 25.97, 28.11, 332
 PARTS = (350_343, 43_793, 43_793)
@@ -53,7 +54,7 @@ def stand_in(graphs: int, seed: int = 0) -> PackedDataset:
     atoms = np.column_stack([_drawn(random, nodes, count) for count in ATOMS])
     atoms[:, 0] = random.choice(list(ELEMENTS), p=list(ELEMENTS.values()), size=nodes)
     bonds = np.column_stack([_drawn(random, len(node), count) for count in BONDS])
-    return packed(
+    return pack_links(
         "molpcba-size",
         MultiLabel(tuple(f"q{i}" for i in range(QUESTIONS)), "ap"),
         torch.from_numpy(_answers(random, atoms[:, 0], graph, graphs)),
@@ -120,14 +121,14 @@ def main() -> None:
     if options.steps:
         split = replace(split, train=split.train[: options.steps * options.batch_size])
     settings = {"dim": options.dim, "depth": options.depth}
-    model = build_model(options.model, settings, dataset.features, task.outputs)
+    model = build_model(options.model, settings, dataset.features, task.num_outputs)
     with timed("encodings"):
         dataset = with_encodings(dataset, model.encodings)
     config = TrainConfig(epochs=1, batch_size=options.batch_size, precision=options.precision)
     trainer = Trainer(model, dataset, split, task, config, device=options.device)
     with timed("an epoch, with its validation"):
         trainer.run()
-    with timed("outputs of the test part"), products(trainer.device, config.precision):
+    with timed("outputs of the test part"), matmul_precision(trainer.device, config.precision):
         output, target = outputs_and_targets(model, trainer.dataset, split.test, config.batch_size)
     with timed("scores of the test part"):
         scores = task.scores(output, target)

@@ -26,12 +26,12 @@ from torch import Tensor, nn
 from mnagt.attention.mixers import Adaptive
 from mnagt.data.packed import PackedDataset
 from mnagt.graphs.convert import to_pyg
-from mnagt.models.convolutions import GIN, Block
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import Layer, Scale
-from mnagt.models.norms import BatchNorm
-from mnagt.models.readouts import Sum
-from mnagt.models.subtrees import Subtrees
+from mnagt.nn.convolutions import GIN, Block
+from mnagt.nn.graph_model import GraphModel, make_head
+from mnagt.nn.layer import Layer, LayerScale
+from mnagt.nn.norms import BatchNorm
+from mnagt.nn.readouts import Concat, Sum
+from mnagt.nn.wl_features import WLFeatures
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit.script, at import
@@ -80,27 +80,31 @@ class Padded(nn.Module):
     def __init__(self, model: GraphModel) -> None:
         super().__init__()
         self.reads = tuple(model.encodings)
-        if not isinstance(model.readout, Sum):
-            raise TypeError(f"the twin pools by sum, and the model by {type(model.readout).__name__}")
-        columns, degree, balls = model.encoder.columns, model.encoder.degree, model.encoder.balls
+        readout, wl_features = model.readout, None
+        if isinstance(readout, Concat):
+            readout, wl_features = readout.parts
+        if not isinstance(readout, Sum):
+            raise TypeError(f"the twin pools by sum, and the model by {type(readout).__name__}")
+        columns, degree, ego = model.encoder.columns, model.encoder.degree, model.encoder.ego_statistics
         labels = columns.labels if columns is not None else degree
         assert labels is not None
         self.table = labels.table
-        self.balls = None if balls is None else nn.Sequential(plain(balls.standardise), plain(balls.project))
-        self.counted = None if model.subtrees is None else Counted(model.subtrees)
+        self.ego = None if ego is None else nn.Sequential(plain(ego.standardise), plain(ego.project))
+        self.counted = Counted(wl_features) if isinstance(wl_features, WLFeatures) else None
         self.layers = nn.ModuleList(PaddedLayer(cast(Layer, layer)) for layer in model.layers)
-        self.norm, self.head = None if model.norm is None else plain(model.norm), plain(model.head)
+        self.norm = plain(model.readout.norm) if isinstance(model.readout, Concat) else None
+        self.head = plain(model.head)
 
     def forward(self, data: Any) -> Tensor:
         if data.x.is_floating_point():
             x = data.x.to(self.table.weight.dtype) @ self.table.weight[1:]  # the first row is that of no label
         else:
             x = self.table(data.x.clamp(max=self.table.num_embeddings - 1))
-        if self.balls is not None:
-            x = x + self.balls(data.balls.to(x.dtype))
+        if self.ego is not None:
+            x = x + self.ego(data["ego-statistics"].to(x.dtype))
         for layer in self.layers:
             x = layer(x, data.edge_index, data.batch)
-        parts = [x] if self.counted is None else [x, self.counted(data.subtrees)]
+        parts = [x] if self.counted is None else [x, self.counted(data["wl-colours"])]
         pooled = torch.cat([global_add_pool(part, data.batch, data.num_graphs) for part in parts], dim=1)
         return self.head(pooled if self.norm is None else self.norm(pooled))
 
@@ -108,10 +112,10 @@ class Padded(nn.Module):
 class Counted(nn.Module):
     """Our table of subtrees, before any are chosen."""
 
-    def __init__(self, subtrees: Subtrees) -> None:
+    def __init__(self, features: WLFeatures) -> None:
         super().__init__()
-        self.table, self.dropout = subtrees.table, subtrees.dropout
-        self.rounds, self.rows = subtrees.rounds, subtrees.rows
+        self.table, self.dropout = features.table, features.dropout
+        self.rounds, self.rows = features.iterations, features.vocabulary_size
 
     def forward(self, names: Tensor) -> Tensor:
         vectors = self.table(names.long() % self.rows + self.rows * torch.arange(self.rounds, device=names.device))
@@ -132,7 +136,7 @@ class PaddedLayer(nn.Module):
         self.to_out, self.heads = attention.to_out, attention.heads
         self.norm_attention, self.norm_ffn = plain(layer.norm_attention), plain(layer.norm_ffn)
         self.scale_attention, self.scale_ffn = (
-            cast(Scale, scale).factor for scale in (layer.scale_attention, layer.scale_ffn)
+            cast(LayerScale, scale).factor for scale in (layer.scale_attention, layer.scale_ffn)
         )
         self.project, self.score, self.ffn = plain(mixer.project), plain(mixer.score), plain(layer.ffn)
         self.gnn = nn.ModuleList(PaddedConv(cast(Block, block)) for block in layer.gnn)
@@ -201,7 +205,7 @@ class Gps(nn.Module):
         super().__init__()
         self.encoder = encoder(labels)
         self.layers = nn.ModuleList(GPSConv(DIM, gin_conv(), heads=HEADS, attn_type="multihead") for _ in range(DEPTH))
-        self.head = plain(head(DIM, outputs))
+        self.head = plain(make_head("mlp", DIM, DIM, outputs))
 
     def forward(self, data: Any) -> Tensor:
         x = self.encoder(data.x)
@@ -224,7 +228,7 @@ class GraphTrans(nn.Module):
         self.cls = nn.Parameter(torch.zeros(1, 1, DIM))
         layer = nn.TransformerEncoderLayer(DIM, HEADS, 2 * DIM, dropout=0.0, batch_first=True)
         self.transformer = nn.TransformerEncoder(layer, DEPTH, nn.LayerNorm(DIM), enable_nested_tensor=False)
-        self.head = plain(head(DIM, outputs))
+        self.head = plain(make_head("mlp", DIM, DIM, outputs))
 
     def forward(self, data: Any) -> Tensor:
         x = self.encoder(data.x)
@@ -245,7 +249,7 @@ class Sat(nn.Module):
         super().__init__()
         self.encoder = encoder(labels)
         self.layers = nn.ModuleList(SatLayer() for _ in range(DEPTH))
-        self.head = plain(head(DIM, outputs))
+        self.head = plain(make_head("mlp", DIM, DIM, outputs))
 
     def forward(self, data: Any) -> Tensor:
         x = self.encoder(data.x)

@@ -3,7 +3,7 @@
 The official test part holds the rarest scaffolds; the validation part holds more common ones, and is small. So of the
 training and validation parts, molecules whose scaffold is met three times at most are cut into blocks, in the order in
 which scaffolds are first met. Block k is ``valid`` of fold k, and all others of the two parts are ``train``. A fold is
-a folder of index files, for ``--folds`` of ``hunt.py`` or ``--split files``. Its ``test`` holds one graph, of the
+a folder of index files, for ``mnagt trials --split-folders`` or ``--split files``. Its ``test`` holds one graph, of the
 training part: a split needs one.
 """
 
@@ -17,9 +17,9 @@ from rdkit.Chem import MolFromSmiles
 from rdkit.rdBase import BlockLogs
 from torch import Tensor
 
-from mnagt.data import load_dataset
-from mnagt.data.atoms import scaffolds
-from mnagt.data.molecule_table import read_table
+from mnagt.data.readers.rdkit_worker import scaffolds
+from mnagt.data.readers.text_table import read_table
+from mnagt.data.registry import load_dataset
 
 FOLDS = 4
 RARE = 3
@@ -36,10 +36,10 @@ def folds(scaffold: list[str], official: Tensor) -> list[tuple[Tensor, Tensor]]:
     return [(ours[~valid], ours[valid]) for valid in is_valid]
 
 
-def smiles_of(dataset: str) -> list[str]:
+def get_smiles(dataset: str) -> list[str]:
     """The molecules of an OGB set, in its order."""
     table = read_table(common.data_file(f"{dataset.replace('-', '_')}/mapping/mol.csv.gz"))
-    return table.column(table.smiles_column())
+    return table.column(table.find_smiles_column())
 
 
 def scaffolds_of(smiles: list[str]) -> list[str]:
@@ -57,7 +57,7 @@ def main() -> None:
     options = parser.parse_args()
     dataset = load_dataset(options.dataset)
     assert dataset.official is not None
-    for k, (train, valid) in enumerate(folds(scaffolds_of(smiles_of(options.dataset)), dataset.official)):
+    for k, (train, valid) in enumerate(folds(scaffolds_of(get_smiles(options.dataset)), dataset.official)):
         folder = options.out / str(k)
         folder.mkdir(parents=True, exist_ok=True)
         for name, indices in {"train": train[1:], "valid": valid, "test": train[:1]}.items():

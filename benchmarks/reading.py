@@ -33,7 +33,7 @@ def pyg(path: Path) -> Callable[[], int]:
 
 
 def mnagt(path: Path) -> Callable[[], int]:
-    from mnagt.data.tu import read_tu
+    from mnagt.data.readers.tu import read_tu
 
     return lambda: len(read_tu(path).source)
 
@@ -41,8 +41,8 @@ def mnagt(path: Path) -> Callable[[], int]:
 def mnagt_cached(path: Path) -> Callable[[], int]:
     """The source's hash included; the cache is filled by the first call."""
     import mnagt.data.cache
-    import mnagt.data.tu  # noqa: F401
-    from mnagt.data import load_dataset
+    import mnagt.data.readers.tu  # noqa: F401
+    from mnagt.data.registry import load_dataset
 
     return lambda: len(load_dataset(path).source)
 

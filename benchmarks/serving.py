@@ -1,8 +1,8 @@
 """The service, and a single graph in process: how fast, and what bad requests do to it.
 
 A default ``mnagt`` for molecules that has learned nothing (speed does not ask for weights), drug-sized molecules.
-Single graphs: the model alone, ``Trained.predict``, and ONNX Runtime with the exported model, taking turns. Load: 50
-requests a second for ``--seconds``, sent when their time has come whether or not earlier ones are answered; seconds
+Single graphs: the model alone, ``TrainedModel.predict``, and ONNX Runtime with the exported model, taking turns. Load:
+50 requests a second for ``--seconds``, sent when their time has come whether or not earlier ones are answered; seconds
 count from that time. Malformed: ``--malformed`` requests of every bad kind; each must get an answer of the 400s (or 200
 where a single node is asked about), and the service must be no larger after. ``mnagt serve`` runs in a process of its
 own, with its default settings.
@@ -233,15 +233,15 @@ def single(folder: Path, exported: Path) -> dict[str, float]:
     """Median ms of a molecule, answered alone, with one thread."""
     import torch
 
-    from mnagt.data.smiles import molecules
-    from mnagt.export import OnnxModel, export_onnx
-    from mnagt.training.fit import outputs
-    from mnagt.training.model_folder import load_model
+    from mnagt.data.readers.smiles import read_smiles
+    from mnagt.inference.export import OnnxModel, export_onnx
+    from mnagt.inference.model_folder import load_model
+    from mnagt.inference.outputs import compute_outputs
 
     torch.set_num_threads(1)
     trained = load_model(folder)
     export_onnx(trained, exported)
-    onnx, graphs = OnnxModel(exported, trained), molecules(DRUGS).graphs
+    onnx, graphs = OnnxModel(exported, trained), read_smiles(DRUGS).graphs
     places = itertools.cycle(range(len(graphs)))
 
     def batch() -> Any:
@@ -255,7 +255,7 @@ def single(folder: Path, exported: Path) -> dict[str, float]:
         "model_ms": model,
         "onnx_ms": lambda: onnx(batch()),
         "predict_ms": lambda: trained.predict(graphs, torch.tensor([next(places)])),
-        "predict_onnx_ms": lambda: trained.answers(outputs(onnx, graphs, torch.tensor([next(places)]))),
+        "predict_onnx_ms": lambda: trained.answers(compute_outputs(onnx, graphs, torch.tensor([next(places)]))),
     }
     return {name: 1000 * taken for name, taken in common.medians(variants, ROUNDS, warm_up=20).items()}
 
@@ -264,14 +264,14 @@ def untrained(folder: Path) -> None:
     """A default model for molecules."""
     import torch
 
-    from mnagt.data.smiles import FEATURES
-    from mnagt.models import build_model, full_settings
+    from mnagt.data.readers.smiles import FEATURES
+    from mnagt.inference.model_folder import TrainedModel
+    from mnagt.models.registry import build_model, full_settings
     from mnagt.tasks import SingleLabel
-    from mnagt.training.model_folder import Trained
 
     torch.manual_seed(0)
     model = build_model("mnagt", {}, FEATURES, 2).eval()
-    Trained(model, SingleLabel(("no", "yes")), "mnagt", full_settings("mnagt", {})).save(folder)
+    TrainedModel(model, SingleLabel(("no", "yes")), "mnagt", full_settings("mnagt", {})).save(folder)
 
 
 def _told(loaded: dict[str, float]) -> str:

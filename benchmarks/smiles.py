@@ -11,8 +11,8 @@ import warnings
 
 import common
 
-from mnagt.data.molecule_table import read_table
-from mnagt.data.smiles import molecules
+from mnagt.data.readers.smiles import read_smiles
+from mnagt.data.readers.text_table import read_table
 
 TARGET = 5000
 """Molecules a second, with one process a core."""
@@ -33,17 +33,17 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore", ".*torch.jit.script.*", DeprecationWarning)
     table = read_table(common.data_file("ogbg_molhiv/mapping/mol.csv.gz"))
-    smiles = table.column(table.smiles_column())
+    smiles = table.column(table.find_smiles_column())
     some, cores = smiles[:: len(smiles) // SAMPLE][:SAMPLE], os.cpu_count() or 1
     variants = {
         "pyg from_smiles": lambda: from_smiles(some),
-        "mnagt, 1 process": lambda: molecules(some, workers=1),
-        f"mnagt, {cores} processes": lambda: molecules(some, workers=cores),
+        "mnagt, 1 process": lambda: read_smiles(some, workers=1),
+        f"mnagt, {cores} processes": lambda: read_smiles(some, workers=cores),
     }
     seconds = common.medians(variants, ROUNDS, warm_up=1)
     rows = {name: {"per_second": SAMPLE / taken} for name, taken in seconds.items()}
     start = time.perf_counter()
-    found = molecules(smiles, workers=cores)
+    found = read_smiles(smiles, workers=cores)
     taken = time.perf_counter() - start
     rows["mnagt, all of molhiv"] = {"per_second": len(smiles) / taken, "seconds": taken, "refused": len(found.refused)}
     for name, row in rows.items():

@@ -11,12 +11,12 @@ import common
 import torch
 from epoch import SEED, Ours, drawn, timed
 
-from mnagt.data import load_dataset
-from mnagt.models import build_model
-from mnagt.training.config import TrainConfig
-from mnagt.training.devices import device_name, pick_device
-from mnagt.training.fit import products
-from mnagt.training.run import with_encodings
+from mnagt.data.encodings import with_encodings
+from mnagt.data.registry import load_dataset
+from mnagt.devices import device_name, pick_device
+from mnagt.inference.outputs import matmul_precision
+from mnagt.models.registry import build_model
+from mnagt.runs.config import TrainConfig
 
 TARGET = 1.3
 """Milliseconds of the default step on an H200 in bf16, at most."""
@@ -35,10 +35,10 @@ def main() -> None:
     dataset = load_dataset(common.data_file("NCI1.zip"))
     dataset, split = drawn(dataset, 256, options.batches)
     torch.manual_seed(SEED)
-    model = build_model(options.model, options.settings, dataset.features, dataset.task.outputs)
+    model = build_model(options.model, options.settings, dataset.features, dataset.task.num_outputs)
     config = TrainConfig(epochs=999, precision=options.precision, seed=SEED, checkpoint_seconds=1e9)
     ours = Ours(model, with_encodings(dataset, model.encodings), split, config, str(device))
-    with products(device, options.precision):
+    with matmul_precision(device, options.precision):
         took = common.medians({"ours": timed(ours, str(device))}, options.rounds, warm_up=2)["ours"]
     figures: dict[str, Any] = {"ms": 1000 * took / (len(split.train) // 256)}
     told = {"model": options.model, "settings": options.settings, "precision": options.precision, "seed": SEED}

@@ -14,7 +14,8 @@ if not torch.cuda.is_available():
 
 if find_spec("beartype"):
     install_import_hook(
-        ["mnagt.graphs", "mnagt.attention", "mnagt.models", "mnagt.tasks", "mnagt.metrics"], "shapes.checked"
+        ["mnagt.graphs", "mnagt.attention", "mnagt.nn", "mnagt.models", "mnagt.tasks", "mnagt.metrics"],
+        "shapes.checked",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from experiments.markup import Elements, numbers
+from markup import Elements, is_self_contained, numbers
 
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_json
@@ -23,17 +23,19 @@ import page  # type: ignore[import-not-found]
 KEPT = {part.file: read_json(page.RESULTS / part.file) for part in page.PARTS}
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    """A folder with the kept results."""
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the kept results and their page."""
+    folder = tmp_path_factory.mktemp("results")
     for file, content in KEPT.items():
-        write_json(tmp_path / file, content)
-    return tmp_path
+        write_json(folder / file, content)
+    page.write_page(folder)
+    return folder
 
 
-def changed(results: Path, file: str, **rows: dict[str, Any]) -> None:
-    """Gives the batches of these names other figures."""
-    write_json(results / file, {**KEPT[file], "attention": {**KEPT[file]["attention"], **rows}})
+def write_changed(folder: Path, file: str, **rows: dict[str, Any]) -> None:
+    """Write this file alone, with other figures for the batches of these names."""
+    write_json(folder / file, {**KEPT[file], "attention": {**KEPT[file]["attention"], **rows}, "sweep": {}})
 
 
 def figures(content: Any) -> Iterator[float]:
@@ -46,10 +48,10 @@ def figures(content: Any) -> Iterator[float]:
 
 
 def test_every_figure_is_on_the_page(results):
-    markup = page.write_page(results).read_text(encoding="utf-8")
+    markup = (results / "benchmarks.html").read_text(encoding="utf-8")
     pieces = re.findall(r">([^<]+)<", markup)
     seen = {word for piece in pieces for word in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e-\d+)?", piece)}
-    wanted = {page.shown(figure) for figure in figures(KEPT)}
+    wanted = {page.format_figure(figure) for figure in figures(KEPT)}
     assert len(wanted) > 100
     assert wanted <= seen
     for content in KEPT.values():
@@ -57,9 +59,9 @@ def test_every_figure_is_on_the_page(results):
 
 
 def test_page_and_pictures_are_whole_and_need_nothing_from_outside(results):
-    markup = page.write_page(results).read_text(encoding="utf-8")
+    markup = (results / "benchmarks.html").read_text(encoding="utf-8")
     elements = Elements(markup)
-    assert not re.search(r"https?://|<script|@import|src=", markup)
+    assert is_self_contained(markup)
     drawn = sorted((results / "benchmarks").glob("*.svg"))
     assert len(drawn) == len(elements.all("figure")) == len(elements.all("svg", role="img"))
     for path in drawn:
@@ -82,52 +84,44 @@ def test_what_the_scripts_call_missed_is_missed_on_the_page():
             assert sum(not target.is_reached for target in part.targets(KEPT[part.file])) == len(lines)
 
 
-def test_missed_targets_are_said_at_the_top(results):
+def test_missed_targets_are_said_at_the_top(tmp_path):
     slow = {
         **KEPT["attention-gpu.json"]["attention"]["COLLAB"],
         "floor, us": 10.0,
         "ours, us": 70.0,
         "padded, us": 35.0,
     }
-    changed(results, "attention-gpu.json", COLLAB=slow)
-    text = Elements(page.write_page(results).read_text(encoding="utf-8")).text
+    write_changed(tmp_path, "attention-gpu.json", COLLAB=slow)
+    text = Elements(page.write_page(tmp_path).read_text(encoding="utf-8")).text
     header, _, _ = text.partition("wantedmeasured")
     assert "COLLAB, ours over the floor 7.00x, wanted ≤\N{NO-BREAK SPACE}4.5x" in header
     assert "COLLAB, padded over ours 0.50x, wanted ≥\N{NO-BREAK SPACE}9x" in header
 
 
-def test_variants_without_a_figure_stay_with_the_reason(results):
+def test_variants_without_a_figure_stay_with_the_reason(tmp_path):
     row = {"nodes": 7, "largest": 3, "floor, us": 5.0, "ours": "failed: <no memory>", "padded": "would need 80 GiB"}
     row |= {"flex": "timed eagerly: not to be recorded", "flex, us": 11.0, "flex, peak MiB": 2.0}
-    changed(results, "attention-gpu.json", NCI1=row)
-    elements = Elements(page.write_page(results).read_text(encoding="utf-8"))
+    write_changed(tmp_path, "attention-gpu.json", NCI1=row)
+    elements = Elements(page.write_page(tmp_path).read_text(encoding="utf-8"))
     for words in ("ours: failed: <no memory>", "padded: would need 80 GiB", "flex: timed eagerly: not to be recorded"):
         assert words in elements.text
     assert "NCI1, padded over ours not measured" in elements.text
-    assert len(elements.all("rect", **{"stroke-dasharray": "3 2"})) == 1
-    picture = (results / "benchmarks" / "attention-gpu-nci1-time.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "benchmarks.html").read_text(encoding="utf-8").count("stroke-dasharray: 3,2") == 1
+    picture = (tmp_path / "benchmarks" / "attention-gpu-nci1-time.svg").read_text(encoding="utf-8")
     assert "failed" in picture
     assert "would need 80 GiB" in picture
 
 
-def test_files_that_are_not_there_are_named(results):
-    (results / "epoch-gpu.json").unlink()
-    text = Elements(page.write_page(results).read_text(encoding="utf-8")).text
-    assert "Not there, and left out: epoch-gpu.json." in text
+def test_files_that_are_not_there_are_named(tmp_path):
+    write_json(tmp_path / "imports-cpu.json", KEPT["imports-cpu.json"])
+    text = Elements(page.write_page(tmp_path).read_text(encoding="utf-8")).text
+    assert "Not there, and left out: attention-gpu.json, epoch-gpu.json," in text
     assert "Training steps on a GPU" not in text
 
 
-def test_a_folder_without_results_and_a_damaged_file_are_refused(results, tmp_path_factory):
+def test_a_folder_without_results_and_a_damaged_file_are_refused(tmp_path):
     with pytest.raises(InputError, match="none of the benchmarks' files is there"):
-        page.write_page(tmp_path_factory.mktemp("empty"))
-    (results / "models-cpu.json").write_text("{", encoding="utf-8")
+        page.write_page(tmp_path)
+    (tmp_path / "models-cpu.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match=r"models-cpu\.json: not JSON"):
-        page.write_page(results)
-
-
-def test_equal_factors_lie_equally_far_apart():
-    axis = page.LogAxis.around([3.0, 700.0], 100, 400)
-    assert (axis.low, axis.high) == (2, 1000)
-    assert (axis(2), axis(1000)) == (100, 400)
-    assert axis(50) - axis(5) == pytest.approx(axis(500) - axis(50))
-    assert axis.ticks() == [10, 100, 1000]
+        page.write_page(tmp_path)

@@ -9,13 +9,13 @@ import torch
 from strategies import generator, random_batch
 from torch import Tensor, nn
 
+from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
-from mnagt.models import build_model
-from mnagt.models.graph_model import GraphModel
+from mnagt.models.registry import build_model
+from mnagt.nn.graph_model import GraphModel
+from mnagt.runs.config import TrainConfig
 from mnagt.tasks import SingleLabel
-from mnagt.training.config import TrainConfig
-from mnagt.training.run import with_encodings
 
 pytest.importorskip("torch_geometric")
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -36,14 +36,14 @@ def graphs_like_nci1(seed: int = 0, *, are_labelled: bool = True) -> PackedDatas
     built = type(batch).from_edges(batch.edge_index, batch.sizes, **columns)
     counts = {"node_labels": (LABELS,)} if are_labelled else {}
     dataset = PackedDataset.from_batch("like NCI1", SingleLabel(("no", "yes")), built, label_counts=counts)
-    return with_encodings(dataset, {"subtrees": 4} if are_labelled else {"subtrees": 1, "balls": 1})
+    return with_encodings(dataset, {"wl-colours": 4} if are_labelled else {"wl-colours": 1, "ego-statistics": 1})
 
 
 def our_model(dataset: PackedDataset, seed: int = 0) -> GraphModel:
     """With branches that speak up, so that a difference would be heard."""
     torch.manual_seed(seed)
-    settings = {"depth": peers.DEPTH, "max_hop": peers.MAX_HOP, "scale": 1.0, "dropout": 0.0, "subtree_dropout": 0.0}
-    return build_model("mnagt", settings, dataset.features, dataset.task.outputs)
+    settings = {"depth": peers.DEPTH, "max_hop": peers.MAX_HOP, "layer_scale": 1.0, "dropout": 0.0, "wl_dropout": 0.0}
+    return build_model("mnagt", settings, dataset.features, dataset.task.num_outputs)
 
 
 def collated(dataset: PackedDataset, reads: tuple[str, ...]) -> Any:
@@ -71,7 +71,7 @@ def test_the_twin_is_our_model(training: bool, are_labelled: bool):
 def test_the_twin_trains_as_ours():
     split = Split(torch.arange(5), torch.tensor([5]), torch.tensor([6]))
     config = TrainConfig(epochs=3, batch_size=3)
-    given = {"settings": {"subtree_dropout": 0.0}, "dtype": torch.float64}
+    given = {"settings": {"wl_dropout": 0.0}, "dtype": torch.float64}
     contest = epoch.Contest(graphs_like_nci1(), split, config, "cpu", **given)
     ours, twin = contest.variant("mnagt"), contest.variant("padded")
     for _ in range(config.epochs):
@@ -83,9 +83,9 @@ def test_the_twin_trains_as_ours():
 def test_every_peer_trains(name: str, are_labelled: bool):
     dataset = graphs_like_nci1(are_labelled=are_labelled)
     torch.manual_seed(0)
-    model = peers.PEERS[name](LABELS if are_labelled else 0, dataset.task.outputs)
+    model = peers.PEERS[name](LABELS if are_labelled else 0, dataset.task.num_outputs)
     output = model(collated(dataset, model.reads))
-    assert output.shape == (len(SIZES), dataset.task.outputs)
+    assert output.shape == (len(SIZES), dataset.task.num_outputs)
     dataset.task.loss(output, dataset.targets).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
@@ -95,7 +95,7 @@ def test_company_in_a_batch_does_not_matter_to_peers(name: str):
     """Padding and pairs stay within a graph."""
     dataset = graphs_like_nci1()
     torch.manual_seed(0)
-    model = peers.PEERS[name](LABELS, dataset.task.outputs).eval()
+    model = peers.PEERS[name](LABELS, dataset.task.num_outputs).eval()
     graphs = peers.pyg_list(dataset, extra=model.reads)
     with torch.no_grad():
         together = model(Batch.from_data_list(graphs))  # type: ignore[arg-type]

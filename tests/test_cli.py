@@ -20,11 +20,11 @@ import mnagt
 from mnagt import load_dataset, read_recipe
 from mnagt.cli import main
 from mnagt.cli.commands import COMMANDS
-from mnagt.data import EMBEDDED
 from mnagt.data.packed import PackedDataset
-from mnagt.models import full_settings
-from mnagt.training.checkpoint import load_tensors
-from mnagt.training.config import RunConfig
+from mnagt.data.registry import EMBEDDED
+from mnagt.inference.weights import load_tensors
+from mnagt.models.registry import resolve_settings
+from mnagt.runs.config import RunConfig
 
 SMALL = ["--batch-size", "64", "--dim", "8", "--depth", "1", "--device", "cpu"]
 TINY = [*SMALL, "--epochs", "2", "--head-dim", "4"]
@@ -200,7 +200,7 @@ def test_an_atom_never_met_is_refused(run_folder, tmp_path, refused):
     labels = (path / "ONE_node_labels.txt").read_text().split()
     (path / "ONE_node_labels.txt").write_text("\n".join(["99", *labels[1:]]))
     said = refused("predict", run_folder, path, "--device", "cpu")
-    assert said == "ONE: column 0 of node_labels holds 99, which the model has not met; it was trained on MUTAG"
+    assert said == "ONE: column 0 of node_labels holds 99, which the model does not know; it was trained on MUTAG"
 
 
 def test_graphs_without_answers_are_predicted_and_not_learned_from(run_folder, tmp_path, done, refused):
@@ -239,14 +239,16 @@ def test_options_override_the_recipe(tmp_path, done):
 def test_a_data_set_is_trained_by_its_own_recipe(words, expected, data_root, tmp_path, done):
     done("train", "ogbg-molfreesolv", *words, "--epochs", 1, "--device", "cpu", "--out", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
-    assert config["settings"] == full_settings(expected.model, expected.settings)
+    dataset = load_dataset("ogbg-molfreesolv")
+    settings = resolve_settings(expected.model, expected.settings, dataset.features, dataset.task.num_outputs)
+    assert config["settings"] == settings
     assert config["train"] == asdict(replace(expected.train, epochs=1))
     assert (config["dataset"], config["model"]) == ("ogbg-molfreesolv", expected.model)
 
 
 def test_a_file_goes_before_a_recipe_of_the_package(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert read_recipe("nci1/gin") == read_recipe(Path(mnagt.__file__).parent / "recipes" / "nci1" / "gin.toml")
+    assert read_recipe("nci1/gin") == read_recipe(Path(mnagt.__file__).parent / "recipes" / "nci1.toml" / "gin")
     (tmp_path / "nci1").mkdir()
     (tmp_path / "nci1" / "gin").write_text('dataset = "MUTAG"\n')
     assert read_recipe("nci1/gin").dataset == "MUTAG"
@@ -258,7 +260,8 @@ def test_another_model_leaves_the_recipes_settings_behind(tmp_path, done):
     done("train", "--recipe", recipe, "--model", "gin", "--out", tmp_path / "run", *SMALL)
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     assert config["model"] == "gin"
-    assert config["settings"] == full_settings("gin", {"dim": 8, "depth": 1})
+    dataset = load_dataset("MUTAG")
+    assert config["settings"] == resolve_settings("gin", {"dim": 8, "depth": 1}, dataset.features, 2)
 
 
 def test_a_run_without_a_place_gets_one(tmp_path, monkeypatch, done):
@@ -272,6 +275,27 @@ def test_a_finished_run_can_be_resumed_and_stays_the_same(copied, done):
     before = json.loads((copied / "result.json").read_text())
     assert f"saved in {copied}" in done("train", "--resume", copied)
     assert json.loads((copied / "result.json").read_text()) == before
+
+
+def test_a_sweep_compares_the_recipes_of_a_file_by_validation(tmp_path, done):
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text(
+        'dataset = "MUTAG"\ntrain.epochs = 2\nsettings.depth = 1\n[models.gin]\nsettings.dim = 8\n[models.gcn]\n'
+    )
+    folders = tmp_path / "splits"
+    for name, valid in (("a", "0\n1\n2\n"), ("b", "3\n4\n5\n6\n")):
+        (folders / name).mkdir(parents=True)
+        for part, indices in (("train", "7\n8\n9\n10\n"), ("valid", valid), ("test", "11\n")):
+            (folders / name / f"{part}.txt").write_text(indices)
+    ledger = tmp_path / "sweep.jsonl"
+    words = ("--validation-only", "--split-folders", folders, "--seeds", 3, "--ledger", ledger, "--device", "cpu")
+    head, *rows = done("trials", sweep, *words).splitlines()
+    assert head.split("  ")[0] == "recipe"
+    assert "test" not in head
+    assert [row.split()[:2] for row in rows] == [["sweep/gin", "3"], ["sweep/gcn", "3"]]
+    records = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert all(record["result"]["test"] == {} for record in records)
+    assert [record["split"]["valid"] for record in records] == [3, 4, 3] * 2
 
 
 def test_trials_end_in_a_table_and_are_kept(tmp_path, done):
@@ -331,7 +355,7 @@ def test_output_cut_off_by_a_pipe_is_no_error(run_folder):
         (["train", "MUTAG", "--device", "meta"], "device must be auto, cpu, cuda or cuda:N, got 'meta'"),
         (["train", "--recipe", "gone.toml"], "gone.toml: no such file"),
         (["train", "--recipe"], "argument --recipe: expected one argument"),
-        (["train", "--resume", "gone"], "gone: no run to go on with; `mnagt train DATASET --out gone` starts one"),
+        (["train", "--resume", "gone"], "gone: no run in it; `mnagt train DATASET --out gone` starts one"),
         (["evaluate", "gone"], "gone: no such folder; give the folder that `mnagt train` wrote"),
         (["evaluate", "."], ".: holds no trained model; train it"),
         (["evaluate", ".", "--part", "x"], "argument --part: invalid choice: 'x'"),
@@ -399,9 +423,9 @@ def test_a_gpu_without_room_is_told_in_a_line(tmp_path, monkeypatch, refused):
     def no_room(self: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 20.00 GiB")
 
-    monkeypatch.setattr("mnagt.training.fit.Trainer.run", no_room)
+    monkeypatch.setattr("mnagt.training.trainer.Trainer.run", no_room)
     said = refused("train", "MUTAG", "--out", tmp_path / "run", *TINY)
-    assert "has no room for batches of 64 graphs; lower batch_size or choose a smaller model" in said
+    assert "has too little memory for batches of 64 graphs; lower batch_size or choose a smaller model" in said
 
 
 def test_a_run_is_not_written_over(run_folder, refused):
@@ -460,7 +484,7 @@ def test_places_that_cannot_be_written_are_named(run_folder, tmp_path, monkeypat
 def test_a_stratified_split_needs_classes(tmp_path, refused):
     numbers = folder(tmp_path / "SMALL", {"graph_attributes": "1.5\n2.5\n3\n4\n"}, without=("graph_labels",))
     said = refused("train", numbers, "--split", "stratified", "--out", tmp_path / "run", *TINY)
-    assert said == "a stratified split needs one class a graph, and SMALL is regression; split at random"
+    assert said == "a stratified split needs one class for each graph, and the task is regression; use a random split"
     assert not (tmp_path / "run").exists()
 
 
@@ -472,7 +496,9 @@ def test_graphs_with_other_questions_are_refused(run_folder, tmp_path, refused):
     labels = dict.fromkeys(("node_labels", "node_attributes", "edge_labels", "edge_attributes"))
     other = folder(tmp_path / "SMALL", without=tuple(labels))
     said = refused("evaluate", run_folder, "--dataset", other, "--device", "cpu")
-    assert said.startswith("SMALL asks for single-label (-1, 3, 7), and the model answers single-label (-1, 1)")
+    assert said.startswith(
+        "the targets of SMALL are single-label (-1, 3, 7), and the model predicts single-label (-1, 1)"
+    )
     said = refused("predict", run_folder, other, "--device", "cpu")
     assert said.startswith("SMALL: the model reads 1 categorical and 0 continuous columns of nodes")
 

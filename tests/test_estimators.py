@@ -21,7 +21,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from sklearn.utils.validation import validate_data
 
-from mnagt import Trained, from_graphs, load_dataset
+from mnagt import TrainedModel, from_graphs, load_dataset
 from mnagt.errors import InputError
 from mnagt.estimators import GraphClassifier, GraphRegressor
 from mnagt.graphs.batch import GraphBatch
@@ -176,7 +176,7 @@ def test_weights_of_classes_reach_the_loss():
 def test_what_it_learned_can_be_saved_without_pickle(tmp_path):
     fitted = GraphClassifier(**TINY, random_state=0).fit(GRAPHS, KINDS)
     fitted.trained_.save_pretrained(tmp_path / "model")
-    said = Trained.from_pretrained(tmp_path / "model").predict(from_graphs(GRAPHS))
+    said = TrainedModel.from_pretrained(tmp_path / "model").predict(from_graphs(GRAPHS))
     assert said["prediction"] == fitted.predict(GRAPHS).tolist()
     assert "# gin on these graphs" in (tmp_path / "model" / "README.md").read_text()
 

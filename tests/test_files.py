@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from mnagt.errors import InputError
-from mnagt.files import make_folder, read_json, write_json, write_text, written_atomically
-from mnagt.training.checkpoint import load_tensors, save_tensors
+from mnagt.files import make_folder, read_json, write_atomically, write_json, write_text
+from mnagt.inference.weights import load_tensors, save_tensors
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
     path = tmp_path / "a" / "b" / "it.txt"
-    with written_atomically(path) as scratch:
+    with write_atomically(path) as scratch:
         scratch.write_text("half")
         assert not path.exists()
     assert path.read_text() == "half"
@@ -55,7 +55,7 @@ def test_whatever_ends_the_writing_the_old_file_stays(tmp_path, error):
     write_text(path, "old")
 
     def write_and_fail() -> None:
-        with written_atomically(path) as scratch:
+        with write_atomically(path) as scratch:
             scratch.write_text("new")
             raise error
 

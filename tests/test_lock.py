@@ -14,7 +14,7 @@ ENVIRONMENT = ("pip", "setuptools")
 """What every environment brings; as new as it has them."""
 sys.path.insert(0, str(ROOT / "tools"))
 
-from lock import LOCK, named, read_lock  # type: ignore[import-not-found]  # noqa: E402
+from lock import LOCK, normalize_name, read_lock  # type: ignore[import-not-found]  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def pins() -> dict[str, tuple[str, set[str]]]:
 
 def constraints() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text().split()
-    return {named(name): version for name, version in (line.split("==") for line in lines)}
+    return {normalize_name(name): version for name, version in (line.split("==") for line in lines)}
 
 
 def test_every_package_has_the_version_of_the_constraints_and_a_hash(pins):
@@ -42,8 +42,8 @@ def test_all_that_the_project_asks_for_is_locked(pins):
     asked = [*project["dependencies"], *(each for extra in project["optional-dependencies"].values() for each in extra)]
     for each in map(Requirement, asked):
         if each.name != "mnagt" and (each.marker is None or each.marker.evaluate()):
-            assert named(each.name) in pins, f"{each.name}: run tools/lock.py"
-            assert Version(pins[named(each.name)][0]) in each.specifier
+            assert normalize_name(each.name) in pins, f"{each.name}: run tools/lock.py"
+            assert Version(pins[normalize_name(each.name)][0]) in each.specifier
 
 
 def test_no_address_and_no_path_is_in_it():

@@ -10,8 +10,8 @@ import pytest
 import torch
 from strategies import generator
 
-from mnagt.data import DATASETS
 from mnagt.data.download import OGB_SITE
+from mnagt.data.registry import DATASETS
 from mnagt.tasks import END, UNKNOWN, MultiLabel, Regression, SubTokens, word_keys
 
 
@@ -73,7 +73,7 @@ def test_names_score_the_same(ogb):
         for length in torch.randint(1, 9, (211,), generator=g).tolist()
     ]
     words, keys = word_keys(sequences)
-    task = SubTokens(words, most_words=11).fitted(keys)
+    task = SubTokens(words, most_words=11).fit(keys)
     assert isinstance(task, SubTokens)
     classes = [*task.words, UNKNOWN, END]
     choice = torch.randint(0, len(classes), (211, 5), generator=g)

@@ -1,5 +1,6 @@
-"""Every shipped recipe runs."""
+"""Shipped recipes: each gives the run that it gave in version 0.1, and trains."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -8,25 +9,28 @@ import pytest
 import torch
 
 from mnagt import load_dataset, read_recipe, train
-from mnagt.data import where_is
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import locate_dataset
+from mnagt.experiments.ledger import resolve_config
+from mnagt.models.registry import resolve_settings
+from mnagt.runs.config import RunConfig
+from mnagt.runs.recipes import parse_run_config
 from mnagt.tasks import MultiLabel
-from mnagt.training.config import RunConfig
 
-FOLDER = Path(__file__).parents[1] / "recipes"
-RECIPES = sorted(FOLDER.rglob("*.toml"))
+BEFORE = json.loads((Path(__file__).parent / "fixtures" / "recipes-v0.1.json").read_text())
+RECIPES = sorted(BEFORE["recipes"])
 GRAPHS = 60
 LARGE = ("ogbg-molpcba", "ogbg-code2")
 """Data sets that a machine may lack, even one that must have the others."""
 
 
-def for_a_moment(config: RunConfig) -> RunConfig:
-    """The recipe with the epochs taken out."""
+def shorten(config: RunConfig) -> RunConfig:
+    """The recipe with one epoch on the CPU."""
     return replace(config, train=replace(config.train, epochs=1), device="cpu")
 
 
-def some(dataset: PackedDataset) -> PackedDataset:
-    """A few graphs of the data set, with all of its classes and categories; half of them answer a question with yes."""
+def take_some(dataset: PackedDataset) -> PackedDataset:
+    """A few graphs of the data set, with all of its classes and categories; of a task, half are positive."""
     small = (dataset.sizes <= dataset.sizes.float().quantile(0.9)).nonzero()[:, 0]
     chosen = small[torch.linspace(0, len(small) - 1, GRAPHS).long()]
     if isinstance(dataset.task, MultiLabel):
@@ -38,25 +42,23 @@ def some(dataset: PackedDataset) -> PackedDataset:
     )
 
 
-def test_there_are_recipes():
-    assert RECIPES
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_a_recipe_says_what_it_is_and_runs(path):
-    assert path.read_text().startswith("# ")
-    config = read_recipe(path)
-    assert path.parent.name.startswith(config.dataset.lower())
-    run = train(replace(for_a_moment(config), dataset="MUTAG"), dataset=some(load_dataset("MUTAG")))
-    assert 0 <= run.result.test[run.result.metric] <= 1
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_gives_the_run_that_it_gave_in_version_0_1(name):
+    old, run = BEFORE["recipes"][name], BEFORE["run"]
+    settings = BEFORE["settings"][old["model"]] | old.get("settings", {})
+    parts = {part: run[part] | old.get(part, {}) for part in ("train", "split")}
+    expected = parse_run_config({**run, **old, **parts, "settings": settings}, name)
+    assert resolve_config(read_recipe(name)) == resolve_config(expected)
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_a_recipe_runs_on_its_own_data(path, data_root):
-    config = for_a_moment(read_recipe(path))
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_trains_on_its_own_data(name, data_root):
+    config = shorten(read_recipe(name))
     is_required = os.environ.get("MNAGT_REQUIRE_DATA") == "1" and config.dataset not in LARGE
-    if where_is(config.dataset, data_root) is None and not is_required:
+    if locate_dataset(config.dataset, data_root) is None and not is_required:
         pytest.skip(f"{config.dataset} is not in {data_root}")
-    run = train(config, dataset=some(load_dataset(config.dataset, root=data_root)))
-    assert run.result.epoch == 1
+    run = train(config, dataset=take_some(load_dataset(config.dataset, root=data_root)))
+    features, outputs = run.trained.model.features, run.trained.task.num_outputs
+    assert run.trained.settings == resolve_settings(config.model, config.settings, features, outputs)
+    assert run.history[0]["loss"] > 0

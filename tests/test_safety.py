@@ -15,27 +15,28 @@ from data import ogb_files
 from safetensors.torch import load_file, save_file
 
 import mnagt
-from mnagt.data.code import functions_in
-from mnagt.data.code_trees import UnparsableError, functions
-from mnagt.data.graphml import read_graphml
-from mnagt.data.jsonl import read_jsonl
-from mnagt.data.molecule_table import read_table
-from mnagt.data.ogb import read_ogb
-from mnagt.data.smiles import molecules
-from mnagt.data.table_triple import read_triple
-from mnagt.errors import InputError, shown
+from mnagt.data.readers.code import read_functions
+from mnagt.data.readers.code_trees import UnparsableError, parse_functions
+from mnagt.data.readers.graphml import read_graphml
+from mnagt.data.readers.jsonl import read_jsonl
+from mnagt.data.readers.node_edge_tables import read_node_edge_tables
+from mnagt.data.readers.ogb import read_ogb
+from mnagt.data.readers.smiles import read_smiles
+from mnagt.data.readers.text_table import read_table
+from mnagt.errors import InputError, quote
 from mnagt.experiments.ledger import Ledger
 from mnagt.files import read_json
 from mnagt.graphs.features import Columns, Features
-from mnagt.models import build_model, full_settings
+from mnagt.inference.calibration import LEVELS, Calibration
+from mnagt.inference.model_files import fingerprints
+from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.inference.weights import load_tensors, save_tensors
+from mnagt.models.registry import build_model, full_settings
+from mnagt.runs.config import RunConfig, TrainConfig
+from mnagt.runs.recipes import read_recipe
 from mnagt.settings import read_toml
 from mnagt.tasks import MultiLabel, SingleLabel
-from mnagt.training.checkpoint import load_tensors, save_tensors
-from mnagt.training.config import RunConfig, TrainConfig
-from mnagt.training.model_files import fingerprints
-from mnagt.training.model_folder import Trained, load_model
-from mnagt.training.run import read_recipe, resume, train
-from mnagt.uncertainty.calibration import LEVELS, Calibration
+from mnagt.training.run import resume, train
 
 SOURCE = Path(mnagt.__file__).parent
 
@@ -49,9 +50,9 @@ FORBIDDEN_METHODS = {
     "tarfile.open", "ssl._create_unverified_context", "xml.etree.ElementTree.parse", "tempfile.mktemp",
 }  # fmt: skip
 ALLOWED = {
-    ("data/smiles.py", "subprocess.Popen"): "our own interpreter and our own file, no shell",
+    ("data/readers/smiles.py", "subprocess.Popen"): "our own interpreter and our own file, no shell",
     ("experiments/ledger.py", "subprocess.run"): "git rev-parse HEAD, no shell, nothing of the user's in it",
-    ("data/atoms.py", "np.load"): "allow_pickle=False, from our own worker",
+    ("data/readers/rdkit_worker.py", "np.load"): "allow_pickle=False, from our own worker",
     ("__init__.py", "importlib.import_module"): "names of our own table, at first use",
     ("explain/__init__.py", "importlib.import_module"): "names of our own table, at first use",
 }
@@ -149,7 +150,7 @@ def test_huge_settings_are_refused_in_few_words(tmp_path, content):
 
 
 def test_records_are_read_up_to_a_size(tmp_path, monkeypatch):
-    for name, read in (("run.json", read_json), ("a.toml", read_toml), ("a.py", functions_in)):
+    for name, read in (("run.json", read_json), ("a.toml", read_toml), ("a.py", read_functions)):
         (tmp_path / name).write_text("# " + "x" * 100)
         monkeypatch.setenv("MNAGT_LARGEST_FILE", "99")
         with pytest.raises(InputError, match="102 bytes, and up to 99 are read"):
@@ -160,10 +161,10 @@ def test_whatever_it_is_can_be_shown():
     deep: list = []
     for _ in range(100_000):
         deep = [deep]
-    assert shown(deep) == "a huge list"
-    assert shown(1 << 100_000) == "a huge int"
-    assert shown("a\nb") == r"'a\nb'"
-    assert len(shown("x" * 1000)) < 70
+    assert quote(deep) == "a huge list"
+    assert quote(1 << 100_000) == "a huge int"
+    assert quote("a\nb") == r"'a\nb'"
+    assert len(quote("x" * 1000)) < 70
 
 
 # Graphs of one's own
@@ -171,7 +172,7 @@ def test_whatever_it_is_can_be_shown():
 
 def test_what_rdkit_trips_over_is_left_out(tmp_path):
     pytest.importorskip("rdkit")
-    found = molecules(["CCO", "[13CH444]"])
+    found = read_smiles(["CCO", "[13CH444]"])
     assert [(row.row, row.reason) for row in found.refused] == [(1, "no molecule")]
 
 
@@ -231,7 +232,7 @@ def test_columns_that_are_nearly_all_empty_are_refused(tmp_path):
 def test_odd_things_in_lists_are_refused(tmp_path, inner):
     (tmp_path / "g.jsonl").write_text(json.dumps({"nodes": [{"v": inner}], "y": 1}))
     with pytest.raises(InputError, match=r"nodes\[0\]\.v"):
-        read_jsonl(tmp_path / "g.jsonl").packed(targets=())
+        read_jsonl(tmp_path / "g.jsonl").pack(targets=())
 
 
 def test_what_is_nested_too_deeply_to_show_is_refused(tmp_path):
@@ -264,7 +265,7 @@ def test_a_parquet_bomb_is_refused(triple):
     parquet.write_table(many, triple / "nodes.parquet")
     assert (triple / "nodes.parquet").stat().st_size < 1_000_000
     with pytest.raises(InputError, match=r"bytes hold 100,000,000 values"):
-        read_triple(triple)
+        read_node_edge_tables(triple)
 
 
 def test_text_of_a_parquet_file_that_is_none_is_refused(triple):
@@ -276,7 +277,7 @@ def test_text_of_a_parquet_file_that_is_none_is_refused(triple):
     )
     parquet.write_table(pyarrow.table({"graph": wrong}), triple / "nodes.parquet")
     with pytest.raises(InputError, match="not a readable Parquet file"):
-        read_triple(triple)
+        read_node_edge_tables(triple)
 
 
 # Code is read, never run
@@ -292,24 +293,24 @@ NESTED = (
 @pytest.mark.parametrize("source", NESTED, ids=lambda source: source[:8])
 def test_deep_nesting_ends_no_process(source):
     with suppress(UnparsableError):
-        functions(source.encode())
+        parse_functions(source.encode())
 
 
 def test_code_is_not_run(tmp_path):
     mark = tmp_path / "run"
-    functions(
+    parse_functions(
         f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n@pathlib.Path({str(mark)!r}).touch\ndef f(): 0".encode()
     )
     assert not mark.exists()
 
 
 def test_huge_numbers_and_texts_in_code_are_kept_as_text():
-    (found,) = functions(f"def f(): return {HEX}, {'1' * 4000}, '{'x' * 99_999}'".encode())
+    (found,) = parse_functions(f"def f(): return {HEX}, {'1' * 4000}, '{'x' * 99_999}'".encode())
     assert HEX in found.attributes
 
 
 def test_only_so_many_functions_are_looked_at():
-    assert len(functions(b"def f(): 0\n" * 500, most=7)) == 7
+    assert len(parse_functions(b"def f(): 0\n" * 500, max_functions=7)) == 7
 
 
 # Model folders
@@ -319,7 +320,7 @@ def test_only_so_many_functions_are_looked_at():
 def folder(tmp_path) -> Path:
     features, task = Features(Columns((3,)), Columns()), SingleLabel(("a", "b"))
     settings = {"dim": 4, "depth": 1}
-    trained = Trained(build_model("gin", settings, features, 2), task, "gin", full_settings("gin", settings))
+    trained = TrainedModel(build_model("gin", settings, features, 2), task, "gin", full_settings("gin", settings))
     trained.save(tmp_path / "model")
     return tmp_path / "model"
 
@@ -334,10 +335,10 @@ def signed(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("model", "settings", "told"),
     [
-        ("gin", {"depth": 2**39}, "depth: at most 1000"),
+        ("gin", {"depth": 2**39}, "depth must be at most 1000"),
         ("gin", {"depth": 1000}, "ask for more weights than the file holds"),
         ("mnagt", {"max_hop": 999, "depth": 999}, "ask for more weights than the file holds"),
-        ("set2set", {"steps": 10**9}, "steps: at most 1000"),
+        ("set2set", {"steps": 10**9}, "steps must be at most 1000"),
         ("gin", {"dim": 2**39}, "config.json|has shape"),
     ],
 )

@@ -2,35 +2,51 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
+from mnagt import settings
 from mnagt.errors import InputError
-from mnagt.models import MODELS
-from mnagt.settings import LARGEST, at_least, described, from_dict, from_word, one_of, read_toml
-from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.models.registry import MODELS
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.settings import (
+    LARGEST,
+    Fraction,
+    Ge,
+    Gt,
+    Le,
+    NonNegativeInt,
+    OneOf,
+    PositiveInt,
+    describe_fields,
+    from_dict,
+    from_word,
+    read_field_docs,
+    read_toml,
+)
+
+MIXERS = ["mean", "adaptive"]
 
 
 @dataclass(frozen=True)
-class Inner:
-    size: int = 3
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "size")
+class Inner(settings.Settings):
+    size: PositiveInt = 3
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(settings.Settings):
     count: int = 7
     """How many."""
-    share: float = 0.5
+    share: Fraction = 0.5
     """How much
     of it."""
     is_on: bool = True
     kind: Literal["red", "blue"] = "red"
     """Which."""
     name: str | None = None
+    hops: NonNegativeInt | None = None
+    mixer: Annotated[str, OneOf(MIXERS)] = "mean"
     widths: tuple[int, ...] = (2, 3)
     place: Path = Path(".")
     inner: Inner = Inner()
@@ -47,14 +63,14 @@ def test_nothing_given_is_the_default():
 
 
 def test_a_whole_number_will_do_for_a_number():
-    share = from_dict(Settings, {"share": 1}, where="here").share
-    assert (share, type(share)) == (1.0, float)
+    share = from_dict(Settings, {"share": 0}, where="here").share
+    assert (share, type(share)) == (0.0, float)
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"counts": 3}, "here: no setting 'counts'; there are: count, inner"),
+        ({"counts": 3}, "here: no setting 'counts'; there are: count, hops, inner"),
         ({"count": "many"}, "here: count: expected a whole number, got 'many'"),
         ({"count": 2.5}, "here: count: expected a whole number, got 2.5"),
         ({"count": True}, "here: count: expected a whole number, got True"),
@@ -125,12 +141,57 @@ def test_bad_words_are_refused(hint, word, said):
 
 def test_bounds_refuse_what_is_not_a_number():
     with pytest.raises(InputError, match="share must be at least 0, got nan"):
-        at_least(Settings(share=float("nan")), 0, "share")
+        Settings(share=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"share": 1.0}, "share must be below 1, got 1.0"),
+        ({"share": -0.1}, "share must be at least 0, got -0.1"),
+        ({"hops": -1}, "hops must be at least 0, got -1"),
+        ({"kind": "green"}, "kind must be one of blue, red, got 'green'"),
+    ],
+    ids=str,
+)
+def test_values_outside_of_the_annotation_are_refused(values, said):
+    with pytest.raises(InputError) as error:
+        Settings(**values)
+    assert str(error.value) == said
+
+
+def test_what_may_be_none_has_no_bounds_then():
+    assert Settings(hops=None).hops is None
+
+
+def test_bounds_accept_what_they_say():
+    assert [Ge(2).accepts(value) for value in (1, 2, 3)] == [False, True, True]
+    assert [Gt(2).accepts(value) for value in (1, 2, 3)] == [False, False, True]
+    assert [Le(2).accepts(value) for value in (1, 2, 3)] == [True, True, False]
+
+
+def test_inherited_fields_keep_their_text_and_a_new_annotation_counts():
+    @dataclass(frozen=True)
+    class Wider(Settings):
+        count: PositiveInt = 11
+
+    assert read_field_docs(Wider)["count"] == "How many."
+    assert describe_fields(Wider)["count"].default == 11
+    with pytest.raises(InputError, match="count must be at least 1"):
+        Wider(count=0)
 
 
 def test_choices_are_listed():
-    with pytest.raises(InputError, match="kind must be one of adaptive, mean, got 'red'"):
-        one_of(Settings(), kind=("mean", "adaptive"))
+    with pytest.raises(InputError, match="mixer must be one of adaptive, mean, got 'sum'"):
+        Settings(mixer="sum")
+
+
+def test_a_choice_added_to_a_table_counts():
+    MIXERS.append("sum")
+    try:
+        assert Settings(mixer="sum").mixer == "sum"
+    finally:
+        MIXERS.remove("sum")
 
 
 def test_toml_is_read(tmp_path):
@@ -157,12 +218,12 @@ def test_a_missing_or_unreadable_toml_is_refused_by_name(tmp_path):
 
 
 def test_fields_are_described_by_the_string_under_them():
-    assert described(Settings) == {"count": "How many.", "share": "How much of it.", "kind": "Which."}
+    assert read_field_docs(Settings) == {"count": "How many.", "share": "How much of it.", "kind": "Which."}
 
 
 @pytest.mark.parametrize("config", [TrainConfig, SplitConfig, *(entry.config for entry in MODELS.values())])
 def test_every_setting_that_a_user_can_name_is_explained(config):
-    assert described(config).keys() == config.__dataclass_fields__.keys()
+    assert read_field_docs(config).keys() == config.__dataclass_fields__.keys()
 
 
 def test_a_run_can_be_written_and_read_again():

@@ -28,7 +28,7 @@ Pins = dict[str, tuple[str, set[str]]]
 """Version and hashes by name."""
 
 
-def named(name: str) -> str:
+def normalize_name(name: str) -> str:
     """As package indices spell it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -43,7 +43,7 @@ def read_lock(path: Path) -> Pins:
     return pins
 
 
-def resolved() -> Pins:
+def resolve_pins() -> Pins:
     """What pip would install for all extras, the package itself left out."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     with tempfile.TemporaryDirectory() as scratch:
@@ -60,17 +60,17 @@ def resolved() -> Pins:
             report,
         ]
         subprocess.run([*command, "--constraint", ROOT / "constraints.txt", f"{ROOT}[{','.join(extras)}]"], check=True)
-        told = json.loads(report.read_text(encoding="utf-8"))
+        plan = json.loads(report.read_text(encoding="utf-8"))
     pins: Pins = {}
-    for each in told["install"]:
-        name, version = named(each["metadata"]["name"]), each["metadata"]["version"].partition("+")[0]
+    for each in plan["install"]:
+        name, version = normalize_name(each["metadata"]["name"]), each["metadata"]["version"].partition("+")[0]
         if name != "mnagt":
             pins[name] = (version, {each["download_info"]["archive_info"]["hashes"]["sha256"]})
     return pins
 
 
 def main() -> None:
-    before, pins = read_lock(LOCK), resolved()
+    before, pins = read_lock(LOCK), resolve_pins()
     lines = []
     for name, (version, hashes) in sorted(pins.items()):
         if name in before and before[name][0] == version:

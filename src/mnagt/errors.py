@@ -4,17 +4,23 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input: the message names the file, line or field at fault, and the remedy."""
+    """Bad input. The message names the file, line or field at fault, and the remedy.
+
+    >>> from mnagt import TrainConfig
+    >>> TrainConfig(epochs=0)
+    Traceback (most recent call last):
+    mnagt.errors.InputError: epochs must be at least 1, got 0
+    """
 
 
-def listed(names: Iterable[str], most: int = 300) -> str:
+def join_names(names: Iterable[str], most: int = 300) -> str:
     """Names as messages list them: on one line, cut short."""
     text = ", ".join(names) or "nothing"
     text = text if text.isprintable() else repr(text)[1:-1]
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def shown(value: object, most: int = 60) -> str:
+def quote(value: object, most: int = 60) -> str:
     """A value as messages show it: cut short, whatever it is."""
     try:
         text = repr(value)

@@ -15,16 +15,12 @@ from torch import Tensor
 
 from mnagt.data.in_memory import from_graphs
 from mnagt.data.packed import PackedDataset
-from mnagt.data.splits import Unjudged
+from mnagt.data.splits import TrainValidSplit
+from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.models import full_settings
+from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.tasks import Regression, SingleLabel, Task
-from mnagt.training import forests
-from mnagt.training.config import TrainConfig
-from mnagt.training.devices import pick_device
-from mnagt.training.fit import Trainer
-from mnagt.training.model_folder import Trained, built
-from mnagt.training.run import met
+from mnagt.training.fit_model import fit_model
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -73,30 +69,20 @@ class _GraphEstimator(BaseEstimator):
             batch_size=self.batch_size,
             lr=self.lr,
             weight_decay=self.weight_decay,
-            choose_over=TrainConfig.choose_over if self.validation_fraction else self.epochs,
+            selection_window=TrainConfig.selection_window if self.validation_fraction else self.epochs,
             seed=seed,
         )
         split = self._split(len(dataset), seed)
-        task = task.fitted(targets[split.train])
-        settings = full_settings(self.model, self.settings or {})
-        with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(seed)
-            model = built(self.model, settings, dataset.features, task.outputs)
-        forests.check(model, task, targets)
-        dataset = met(model, dataset, split.train)
-        Trainer(model, dataset, split, task, config, device=pick_device(self.device)).run()
-        forests.grow(model, dataset, split.train, task, seed)
+        run = RunConfig(dataset.name, self.model, self.settings or {}, config, device=self.device)
         origin = {
             "dataset": dataset.name,
             "parts": {"train": len(split.train)},
             "run": {"train": asdict(config)},
             "date": datetime.now(UTC).date().isoformat(),
         }
-        self.trained_ = Trained(
-            model.cpu().eval(), task, self.model, settings, origin, dataset.vocabularies, columns=dataset.columns
-        )
+        self.trained_ = fit_model(run, dataset, split).to_trained(origin)
 
-    def _split(self, graphs: int, seed: int) -> Unjudged:
+    def _split(self, graphs: int, seed: int) -> TrainValidSplit:
         """All graphs train, and a batch of them is watched; or a share of them chooses the epoch instead."""
         order = torch.randperm(graphs, generator=torch.Generator().manual_seed(seed))
         if not 0 <= self.validation_fraction < 1:
@@ -104,11 +90,11 @@ class _GraphEstimator(BaseEstimator):
         valid = round(graphs * self.validation_fraction)
         if self.validation_fraction and not 0 < valid < graphs:
             raise InputError(f"validation_fraction {self.validation_fraction} leaves a part of {graphs} graphs empty")
-        return Unjudged(order[valid:], order[: valid or self.batch_size], order[:0])
+        return TrainValidSplit(order[valid:], order[: valid or self.batch_size], order[:0])
 
     def _outputs(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)
-        dataset = _without_strangers(self._graphs(X, self.trained_.columns or None), self.trained_)
+        dataset = self.trained_.align(self._graphs(X, self.trained_.columns or None), unknown_as_none=True)
         return self.trained_.outputs(dataset, device=pick_device(self.device)).double()
 
     def __sklearn_tags__(self) -> Any:
@@ -128,7 +114,7 @@ class GraphClassifier(ClassifierMixin, _GraphEstimator):
     :param class_weight: how much a graph of each class counts in the loss; 'balanced' makes up for rare classes.
     :param random_state: seed of weights, order and dropout.
 
-    Fitted, it has ``classes_`` and ``trained_``, a ``Trained`` that can be saved. Categories that it has not met in
+    Fitted, it has ``classes_`` and ``trained_``, a ``TrainedModel`` that can be saved. Categories that were not in
     ``fit`` are read as none.
     """
 
@@ -214,23 +200,3 @@ class GraphRegressor(RegressorMixin, _GraphEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _without_strangers(dataset: PackedDataset, trained: Trained) -> PackedDataset:
-    """The graphs with categories that the model has not met read as none, and all others numbered as it does."""
-    reads, changed = trained.model.features, {}
-    label_counts = dict(dataset.label_counts)
-    for kind, counts in (("node_labels", reads.nodes.labels), ("edge_labels", reads.edges.labels)):
-        labels: Tensor | None = getattr(dataset, kind)
-        if labels is None or labels.shape[1] != len(counts):
-            continue  # the model will refuse it, if it must
-        changed[kind], label_counts[kind] = labels.clone(), counts
-        for column, count in enumerate(counts):
-            there = dataset.vocabularies.get(f"{kind}/{column}")
-            known = {name: i for i, name in enumerate(trained.vocabularies.get(f"{kind}/{column}", ()))}
-            if there is None or not known:
-                changed[kind][labels[:, column] >= count, column] = -1
-            else:
-                place = torch.tensor([*(known.get(name, -1) for name in there), -1])
-                changed[kind][:, column] = place.to(labels)[labels[:, column].long()]
-    return replace(dataset, **changed, label_counts=label_counts, vocabularies=trained.vocabularies)

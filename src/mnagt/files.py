@@ -12,30 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from mnagt.errors import InputError
-from mnagt.reading import read_record
+from mnagt.reading import read_small_file
 
 SCRATCH = ".mnagt-scratch"
 """How the names of scratch folders end."""
 
 
 @contextmanager
-def written_atomically(path: Path) -> Iterator[Path]:
+def write_atomically(path: Path) -> Iterator[Path]:
     """A scratch path beside ``path``; it takes the place of ``path`` when the block ends, and is gone if it fails."""
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a folder; choose another name")
     try:
-        with scratch_beside(path) as scratch:
+        with scratch_path(path) as scratch:
             yield scratch
             with scratch.open("rb") as file:
                 os.fsync(file.fileno())
             scratch.chmod(0o644)
             scratch.replace(path)
     except OSError as error:
-        raise not_written(path, error) from error
+        raise write_error(path, error) from error
 
 
 @contextmanager
-def scratch_beside(path: Path) -> Iterator[Path]:
+def scratch_path(path: Path) -> Iterator[Path]:
     """Where ``path`` may be prepared: its name in a scratch folder beside it, which is gone afterwards.
 
     A folder, because writers make scratch files of their own (safetensors does). If the process is killed it stays, and
@@ -77,7 +77,7 @@ def _locked_folder(path: Path) -> tuple[Path, int]:
 
 
 @contextmanager
-def alone_with(path: Path, otherwise: str) -> Iterator[None]:
+def hold_lock(path: Path, otherwise: str) -> Iterator[None]:
     """No other process holds ``path`` in such a block; the error if one does. Released by any end of the process."""
     with path.open("ab") as file:
         try:
@@ -94,10 +94,10 @@ def make_folder(folder: Path, *, wanted: Path | None = None) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise not_written(wanted or folder, error) from error
+        raise write_error(wanted or folder, error) from error
 
 
-def not_written(path: Path, error: OSError) -> InputError:
+def write_error(path: Path, error: OSError) -> InputError:
     """What to tell of ``error``, by which ``path`` was not written."""
     match error:
         case FileExistsError() | NotADirectoryError():
@@ -111,7 +111,7 @@ def not_written(path: Path, error: OSError) -> InputError:
 
 
 def write_text(path: Path, text: str) -> None:
-    with written_atomically(path) as scratch:
+    with write_atomically(path) as scratch:
         scratch.write_text(text, encoding="utf-8")
 
 
@@ -122,7 +122,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """The file's content, or an error that names the file and the line."""
     try:
-        return json.loads(read_record(path).decode("utf-8"))
+        return json.loads(read_small_file(path).decode("utf-8"))
     except InputError:
         raise
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, thousands of digits, nested too deeply

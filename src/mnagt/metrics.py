@@ -1,16 +1,19 @@
-"""Scores of predictions against targets, as plain functions.
+"""Metrics of predictions against targets.
 
-Written here and checked against scikit-learn in the tests: scikit-learn costs 1.5 s to import and loops over tasks in
-Python, and these run where the tensors lie.
+The tests compare them with scikit-learn, which takes 1.5 s to import and loops over columns in Python. These run on the
+device of the tensors.
 """
 
+from typing import NamedTuple
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
 def accuracy(predicted: Int[Tensor, "graphs"], target: Int[Tensor, "graphs"]) -> float:
-    """Share of graphs whose class was predicted."""
+    """Share of graphs whose predicted class is the target."""
     return (predicted == target).double().mean().item()
 
 
@@ -19,8 +22,8 @@ def roc_auc(
     is_positive: Bool[Tensor, "*tasks graphs"],
     is_labelled: Bool[Tensor, "*tasks graphs"] | None = None,
 ) -> Float[Tensor, "*tasks"]:
-    """Chance that a positive scores above a negative, ties counting half; NaN if one of the two is missing."""
-    true, false = _found(score, is_positive, is_labelled)
+    """Area under the ROC curve, equal scores counting half; NaN where there are no positives or no negatives."""
+    true, false = _cumulative_counts(score, is_positive, is_labelled)
     area = (false.diff() * (true[..., 1:] + true[..., :-1])).sum(dim=-1) / 2
     return area / (true[..., -1] * false[..., -1])
 
@@ -30,55 +33,73 @@ def average_precision(
     is_positive: Bool[Tensor, "*tasks graphs"],
     is_labelled: Bool[Tensor, "*tasks graphs"] | None = None,
 ) -> Float[Tensor, "*tasks"]:
-    """Precision averaged over the recall steps, equal scores taken together; NaN without a positive."""
-    true, false = _found(score, is_positive, is_labelled)
+    """Area under the precision-recall curve, by steps; equal scores are one step. NaN without a positive."""
+    true, false = _cumulative_counts(score, is_positive, is_labelled)
     precision = (true / (true + false).clamp(min=1))[..., 1:]
     return (true.diff() * precision).sum(dim=-1) / true[..., -1]
 
 
-def _found(
+def _cumulative_counts(
     score: Float[Tensor, "*tasks graphs"],
     is_positive: Bool[Tensor, "*tasks graphs"],
     is_labelled: Bool[Tensor, "*tasks graphs"] | None,
 ) -> tuple[Float[Tensor, "*tasks graphs_and_none"], Float[Tensor, "*tasks graphs_and_none"]]:
-    """Positives and negatives among the best 0, 1, 2, ... scores, as counted at the last equal score before."""
+    """Positives and negatives among the 0, 1, 2, ... highest scores; equal scores are counted together."""
     score, order = score.sort(dim=-1, descending=True)
     is_last = F.pad(score[..., 1:] != score[..., :-1], (0, 1), value=True)
     is_negative = ~is_positive
     if is_labelled is not None:
         is_positive, is_negative = is_positive & is_labelled, is_negative & is_labelled
 
-    def counted(which: Bool[Tensor, "*tasks graphs"]) -> Float[Tensor, "*tasks graphs_and_none"]:
-        count = which.gather(-1, order).cumsum(dim=-1)
-        return F.pad(count.where(is_last, 0).cummax(dim=-1).values, (1, 0)).double()
+    def count(which: Bool[Tensor, "*tasks graphs"]) -> Float[Tensor, "*tasks graphs_and_none"]:
+        counts = which.gather(-1, order).cumsum(dim=-1)
+        return F.pad(counts.where(is_last, 0).cummax(dim=-1).values, (1, 0)).double()
 
-    return counted(is_positive), counted(is_negative)
+    return count(is_positive), count(is_negative)
 
 
-def set_f1(said: Int[Tensor, "graphs said"], true: Int[Tensor, "graphs true"]) -> dict[str, float]:
-    """F1, precision and recall between two sets of keys a graph, averaged over graphs; below 0 there is no key.
+def set_f1(predicted: Int[Tensor, "graphs words"], target: Int[Tensor, "graphs target_words"]) -> dict[str, float]:
+    """F1, precision and recall between two sets of keys for each graph, averaged over graphs.
 
-    Where a set is empty, what would be divided by its size is 0.
+    Negative keys are padding. Precision is 0 where the predicted set is empty, recall where the target set is.
     """
-    said, true = _distinct(said), _distinct(true)
-    hits = ((said[:, :, None] == true[:, None, :]) & (said >= 0)[:, :, None]).sum(dim=(1, 2)).double()
-    precision = hits / (said >= 0).sum(dim=1).clamp(min=1)
-    recall = hits / (true >= 0).sum(dim=1).clamp(min=1)
+    predicted, target = _distinct(predicted), _distinct(target)
+    hits = ((predicted[:, :, None] == target[:, None, :]) & (predicted >= 0)[:, :, None]).sum(dim=(1, 2)).double()
+    precision = hits / (predicted >= 0).sum(dim=1).clamp(min=1)
+    recall = hits / (target >= 0).sum(dim=1).clamp(min=1)
     f1 = 2 * precision * recall / (precision + recall).clamp(min=1e-12)
     return {"f1": f1.mean().item(), "precision": precision.mean().item(), "recall": recall.mean().item()}
 
 
-def _distinct(keys: Int[Tensor, "graphs some"]) -> Int[Tensor, "graphs some"]:
-    """The keys of each row in order, -1 in place of those that came before."""
+def _distinct(keys: Int[Tensor, "graphs words"]) -> Int[Tensor, "graphs words"]:
+    """The keys of each row in order, -1 in place of repetitions."""
     keys = keys.sort(dim=1).values
     return keys.where(F.pad(keys[:, 1:] != keys[:, :-1], (1, 0), value=True), -1)
 
 
 def rmse(predicted: Float[Tensor, "..."], target: Float[Tensor, "..."]) -> float:
-    """Root of the mean squared error."""
+    """Root mean squared error."""
     return (predicted - target).double().square().mean().sqrt().item()
 
 
 def mae(predicted: Float[Tensor, "..."], target: Float[Tensor, "..."]) -> float:
     """Mean absolute error."""
     return (predicted - target).double().abs().mean().item()
+
+
+class Reliability(NamedTuple):
+    """How well predicted probabilities match frequencies; 0 is perfect."""
+
+    brier: float
+    """Brier score: the mean squared difference between probabilities and targets."""
+    ece: float
+    """Expected calibration error, see ``expected_calibration_error``."""
+
+
+def expected_calibration_error(
+    probability: Float[Tensor, "predictions"], is_correct: Bool[Tensor, "predictions"], bins: int = 15
+) -> float:
+    """The mean over bins of equal width of the difference between mean probability and frequency, weighted by size."""
+    index = (probability * bins).long().clamp(max=bins - 1)
+    gap = torch.zeros(bins, dtype=torch.float64).index_add(0, index, probability.double() - is_correct.double())
+    return gap.abs().sum().item() / max(1, len(probability))

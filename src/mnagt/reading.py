@@ -4,35 +4,35 @@ import os
 import stat
 from pathlib import Path
 
-from mnagt.errors import InputError, shown
+from mnagt.errors import InputError, quote
 
-LARGEST_RECORD = 64 << 20
+MAX_SMALL_FILE_BYTES = 64 << 20
 """Bytes of a file of settings, of a record or of Python source."""
 
 
-def largest_file(usual: int) -> int:
+def max_file_bytes(usual: int) -> int:
     """Bytes of a file, unpacked, up to which it is read: what ``MNAGT_LARGEST_FILE`` says, else ``usual``."""
-    told = os.environ.get("MNAGT_LARGEST_FILE", "")
-    if told and not (told.isascii() and told.isdecimal() and len(told) < 20):
-        raise InputError(f"MNAGT_LARGEST_FILE: expected a number of bytes, got {shown(told)}")
-    return int(told) if told else usual
+    value = os.environ.get("MNAGT_LARGEST_FILE", "")
+    if value and not (value.isascii() and value.isdecimal() and len(value) < 20):
+        raise InputError(f"MNAGT_LARGEST_FILE: expected a number of bytes, got {quote(value)}")
+    return int(value) if value else usual
 
 
-def check_size(where: object, size: int, usual: int) -> None:
+def check_file_size(where: object, size: int, usual: int) -> None:
     """Refuse what is larger than such files are; ``where`` is for the message."""
-    if size > (largest := largest_file(usual)):
+    if size > (largest := max_file_bytes(usual)):
         raise InputError(
             f"{where}: {size:,} bytes, and up to {largest:,} are read; if you trust it, set MNAGT_LARGEST_FILE=BYTES"
         )
 
 
-def read_record(path: Path) -> bytes:
+def read_small_file(path: Path) -> bytes:
     """The bytes of a file of settings, of a record or of source, or an error that says why not."""
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
             raise InputError(f"{path}: cannot be read (not a file)")
-        check_size(path, about.st_size, LARGEST_RECORD)
+        check_file_size(path, about.st_size, MAX_SMALL_FILE_BYTES)
         return path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None

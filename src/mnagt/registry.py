@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from typing import TypeVar
 
-from mnagt.errors import InputError, shown
+from mnagt.errors import InputError, quote
 
 Entry = TypeVar("Entry")
 
@@ -14,5 +14,5 @@ def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry") -> Entry:
     if not isinstance(name, str) or name not in table:
         close = difflib.get_close_matches(name[:100], table, n=1) if isinstance(name, str) else []
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"no {kind} {shown(name)}; {hint}there are: {', '.join(sorted(table))}")
+        raise InputError(f"no {kind} {quote(name)}; {hint}there are: {', '.join(sorted(table))}")
     return table[name]

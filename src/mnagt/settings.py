@@ -1,19 +1,33 @@
-"""Settings are frozen dataclasses; this is how they are read from files and words, checked and described."""
+"""Settings are frozen dataclasses whose annotations hold types, bounds and choices.
+
+From the annotations follow validation, reading from files and words of the command line, and help:
+
+>>> @dataclass(frozen=True)
+... class Example(Settings):
+...     epochs: Annotated[int, Ge(1)] = 100
+...     readout: Annotated[str, OneOf(("sum", "mean"))] = "sum"
+>>> Example(epochs=0)
+Traceback (most recent call last):
+mnagt.errors.InputError: epochs must be at least 1, got 0
+"""
 
 import ast
 import dataclasses
 import inspect
+import math
 import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from mnagt.errors import InputError, shown
-from mnagt.reading import read_record
+from mnagt.errors import InputError, quote
+from mnagt.migrations import rename_settings
+from mnagt.reading import read_small_file
 
 Config = TypeVar("Config")
 
@@ -21,59 +35,171 @@ LARGEST = 2**40
 """Whole numbers are smaller: seeds are multiplied, and must fit 64 bits after that."""
 
 
-def at_least(config: Any, least: float, *names: str) -> None:
-    """Refuse settings below ``least``."""
-    for name in names:
+@dataclass(frozen=True)
+class Ge:
+    """The value is at least ``limit``."""
+
+    limit: float
+
+    def accepts(self, value: Any) -> bool:
+        return value >= self.limit
+
+    def __str__(self) -> str:
+        return f"at least {self.limit}"
+
+
+@dataclass(frozen=True)
+class Gt:
+    """The value is above ``limit``."""
+
+    limit: float
+
+    def accepts(self, value: Any) -> bool:
+        return value > self.limit
+
+    def __str__(self) -> str:
+        return f"above {self.limit}"
+
+
+@dataclass(frozen=True)
+class Le:
+    """The value is at most ``limit``."""
+
+    limit: float
+
+    def accepts(self, value: Any) -> bool:
+        return value <= self.limit
+
+    def __str__(self) -> str:
+        return f"at most {self.limit}"
+
+
+@dataclass(frozen=True)
+class Lt:
+    """The value is below ``limit``; infinity as the limit asks for a finite value."""
+
+    limit: float
+
+    def accepts(self, value: Any) -> bool:
+        return value < self.limit
+
+    def __str__(self) -> str:
+        return f"below {self.limit}"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The value is one of ``choices``; a table (``READOUTS``) may get more of them later."""
+
+    choices: Collection[str]
+
+    def accepts(self, value: Any) -> bool:
+        return value in self.choices
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(sorted(self.choices))}"
+
+
+Constraint = Ge | Gt | Le | Lt | OneOf
+
+PositiveInt = Annotated[int, Ge(1)]
+NonNegativeInt = Annotated[int, Ge(0)]
+NonNegativeFloat = Annotated[float, Ge(0), Lt(math.inf)]
+Fraction = Annotated[float, Ge(0), Lt(1)]
+
+
+class Settings:
+    """Base of all settings: a frozen dataclass that refuses values outside the bounds and choices of its fields."""
+
+    def __post_init__(self) -> None:
+        check_constraints(self)
+
+
+def check_constraints(config: Any) -> None:
+    """Refuse a dataclass with a value outside the bounds or choices of its field. None, where it may be, is not."""
+    for name, field in describe_fields(type(config)).items():
         value = getattr(config, name)
-        if not value >= least:
-            raise InputError(f"{name} must be at least {least}, got {value}")
+        if value is None and type(None) in _alternatives(field.hint):
+            continue
+        for constraint in field.constraints:
+            if not constraint.accepts(value):
+                raise InputError(f"{name} must be {constraint}, got {quote(value)}")
 
 
-def below(config: Any, limit: float, *names: str) -> None:
-    """Refuse settings that reach ``limit``."""
-    for name in names:
-        value = getattr(config, name)
-        if not value < limit:
-            raise InputError(f"{name} must be below {limit}, got {value}")
+class Field(NamedTuple):
+    """A setting as its annotation describes it."""
+
+    hint: Any
+    """Its type, without constraints."""
+    constraints: tuple[Constraint, ...]
+    default: Any
 
 
-def literals(config: Any) -> None:
-    """Refuse settings that are not among the words their type lists."""
-    for name, hint in typing.get_type_hints(type(config)).items():
-        if typing.get_origin(hint) is typing.Literal:
-            one_of(config, **{name: typing.get_args(hint)})
+@cache
+def describe_fields(cls: type) -> dict[str, Field]:
+    """The fields of a dataclass by name, in order."""
+    bare, annotated = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
+    return {
+        field.name: Field(bare[field.name], tuple(_find_constraints(annotated[field.name])), field.default)
+        for field in dataclasses.fields(cls)
+    }
 
 
-def one_of(config: Any, **choices: Container[str]) -> None:
-    """Refuse settings that are not among their choices."""
-    for name, allowed in choices.items():
-        value = getattr(config, name)
-        if value not in allowed:
-            raise InputError(f"{name} must be one of {', '.join(sorted(allowed))}, got {shown(value)}")  # type: ignore[type-var]
+def _find_constraints(hint: Any) -> Iterator[Constraint]:
+    """Those in the annotation, also of a member of a union; a ``Literal`` is a choice."""
+    for kind in _alternatives(hint):
+        if typing.get_origin(kind) is typing.Literal:
+            yield OneOf(typing.get_args(kind))
+        elif typing.get_origin(kind) is Annotated:
+            inner, *extras = typing.get_args(kind)
+            yield from _find_constraints(inner)
+            yield from (extra for extra in extras if isinstance(extra, Constraint))
+
+
+@cache
+def read_field_docs(cls: type) -> dict[str, str]:
+    """The string under each field in the source of ``cls`` and of the dataclasses that it inherits from."""
+    docs = {}
+    for base in (base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, after in zip(body.body, body.body[1:], strict=False):
+            match field, after:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = " ".join(text.split())
+    return docs
 
 
 def from_dict(cls: type[Config], values: Mapping[str, Any], *, where: str) -> Config:
-    """``cls`` with the given fields; unknown or ill-typed ones are refused by name. ``where`` is for the message."""
+    """A dataclass with the given fields.
+
+    Args:
+        cls: The dataclass.
+        values: Its fields by name, as JSON and TOML hold them; names of 0.1 are renamed.
+        where: Where the values come from, for error messages.
+
+    Raises:
+        InputError: Names the field that is unknown, has another type, or breaks a constraint.
+    """
     if not isinstance(values, Mapping):
-        raise InputError(f"{where}: expected {_spoken(cls)}, got {shown(values)}")
-    hints = typing.get_type_hints(cls)
-    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        raise InputError(f"{where}: expected {_name_type(cls)}, got {quote(values)}")
+    fields = describe_fields(cls)
+    values = rename_settings(values, fields)
     for name in values:
-        if name not in known:
-            raise InputError(f"{where}: no setting {shown(name)}; there are: {', '.join(sorted(known))}")
-    read = {name: _checked(hints[name], value, f"{where}: {name}") for name, value in values.items()}
+        if name not in fields:
+            raise InputError(f"{where}: no setting {quote(name)}; there are: {', '.join(sorted(fields))}")
+    converted = {name: _convert(fields[name].hint, value, f"{where}: {name}") for name, value in values.items()}
     try:
-        return cls(**read)
+        return cls(**converted)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
 
 def from_word(hint: Any, word: str, where: str) -> Any:
     """A value of type ``hint`` from a word of the command line."""
-    options = [option for option in _options(hint) if option is not type(None)]
-    if word.lower() == "none" and type(None) in _options(hint):
+    if word.lower() == "none" and type(None) in _alternatives(hint):
         return None
-    kind = options[0]
+    kind = next(kind for kind in _alternatives(hint) if kind is not type(None))
     if kind is bool:
         if word.lower() not in ("true", "false"):
             raise InputError(f"{where}: expected true or false, got {word!r}")
@@ -85,39 +211,40 @@ def from_word(hint: Any, word: str, where: str) -> Any:
         try:
             value = kind(word)
         except ValueError:
-            raise InputError(f"{where}: expected {_spoken(kind)}, got {word!r}") from None
-        return _checked(hint, value, where)
-    return _checked(hint, Path(word) if kind is Path else word, where)
+            raise InputError(f"{where}: expected {_name_type(kind)}, got {word!r}") from None
+        return _convert(hint, value, where)
+    return _convert(hint, Path(word) if kind is Path else word, where)
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type alone."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
-def _spoken(kind: Any) -> str:
-    words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", Path: "a path"}
+def _name_type(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", Path: "a path"}
     if typing.get_origin(kind) is typing.Literal:
         return " or ".join(map(repr, typing.get_args(kind)))
-    return words.get(kind, "a list" if typing.get_origin(kind) is tuple else "a table of settings")
+    return names.get(kind, "a list" if typing.get_origin(kind) is tuple else "a table of settings")
 
 
-def _checked(hint: Any, value: Any, where: str) -> Any:
+def _convert(hint: Any, value: Any, where: str) -> Any:
     """``value`` as ``hint`` wants it, or an error. An int will do for a float, a list for a tuple."""
-    for kind in _options(hint):
+    for kind in _alternatives(hint):
         origin = typing.get_origin(kind)
         if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
             return from_dict(kind, value, where=where)  # type: ignore[arg-type]
         if origin is typing.Literal and value in typing.get_args(kind):
             return value
         if origin is tuple and isinstance(value, list | tuple):
-            return tuple(_checked(typing.get_args(kind)[0], item, where) for item in value)
+            return tuple(_convert(typing.get_args(kind)[0], item, where) for item in value)
         if origin in (dict, Mapping) and isinstance(value, Mapping):
             return dict(value)
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
             try:
                 return float(value)
             except OverflowError:
-                raise InputError(f"{where}: {shown(value)} is too large") from None
+                raise InputError(f"{where}: {quote(value)} is too large") from None
         if kind is Path and isinstance(value, str | Path):
             return Path(value)
         if (
@@ -127,30 +254,17 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
             and (kind is bool) == isinstance(value, bool)
         ):
             if kind is int and abs(value) >= LARGEST:
-                raise InputError(f"{where}: {shown(value)} is too large; whole numbers stay below {LARGEST}")
+                raise InputError(f"{where}: {quote(value)} is too large; whole numbers stay below {LARGEST}")
             return value
-    wanted = " or ".join(_spoken(kind) for kind in _options(hint) if kind is not type(None))
-    raise InputError(f"{where}: expected {wanted}, got {shown(value)}")
+    wanted = " or ".join(_name_type(kind) for kind in _alternatives(hint) if kind is not type(None))
+    raise InputError(f"{where}: expected {wanted}, got {quote(value)}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file, or an error naming the file and the line."""
     try:
-        return tomllib.loads(read_record(path).decode("utf-8"))
+        return tomllib.loads(read_small_file(path).decode("utf-8"))
     except InputError:
         raise
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, thousands of digits, nested too deeply
         raise InputError(f"{path}: not TOML: {error}") from None
-
-
-@cache
-def described(cls: type) -> dict[str, str]:
-    """What the string under each field says."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    told = {}
-    for field, after in zip(body.body, body.body[1:], strict=False):
-        match field, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                told[name] = " ".join(text.split())
-    return told

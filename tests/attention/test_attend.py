@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import alone, batches, generator, random_batch
 
-from mnagt.attention import small
+from mnagt.attention import cpu_small
 from mnagt.attention.attend import BACKENDS, attend
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
@@ -18,7 +18,7 @@ HEADS, HEAD_DIM = 3, 7
 DEVICES = {"triton": "cuda" if torch.cuda.is_available() else "cpu"}
 """Where a backend runs that does not run everywhere; Triton's interpreter takes the place of a GPU."""
 DTYPES = {"triton": torch.float32}
-"""Backends that do not know float64; the tests of ``mnagt.fused.attention`` hold Triton's against it."""
+"""Backends that do not know float64; the tests of ``mnagt.ops.attention`` hold Triton's against it."""
 
 
 def heads(graph: GraphBatch, backend: str = "auto") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -64,7 +64,7 @@ def test_bucketed_equals_reference_forward_and_backward(graph, step, has_bias):
 @given(batches(is_directed=None), st.sampled_from([0, 1, 3]))
 def test_small_graphs_and_others_in_one_batch(graph, largest):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small, "LARGEST", largest)
+        patch.setattr(cpu_small, "LARGEST", largest)
         fast = answers(graph, "bucketed", None)
     for mine, slow in zip(fast, answers(graph, "reference", None), strict=True):
         torch.testing.assert_close(mine, slow)

@@ -16,9 +16,9 @@ DIM, KERNELS, HEADS, HEAD_DIM = 5, 2, 3, 4
 def attention() -> MultiKernelAttention:
     torch.manual_seed(0)
     kernels = [Hop(k) for k in range(KERNELS)]
-    made = MultiKernelAttention(DIM, kernels, heads=HEADS, head_dim=HEAD_DIM, shares="cosine").double()
-    assert made.sharpness is not None
-    torch.nn.init.uniform_(made.sharpness, 0.5, 5.0)
+    made = MultiKernelAttention(DIM, kernels, heads=HEADS, head_dim=HEAD_DIM, variant="cosine").double()
+    assert made.logit_scale is not None
+    torch.nn.init.uniform_(made.logit_scale, 0.5, 5.0)
     return made
 
 
@@ -29,7 +29,7 @@ def nodes(graph: GraphBatch) -> torch.Tensor:
 @given(batches())
 def test_shares_are_the_softmax_of_cosines_times_what_a_head_learned(graph):
     ours, hops = attention(), Hops(nodes(graph), graph)
-    assert ours.sharpness is not None
+    assert ours.logit_scale is not None
     for g, found in enumerate(ours.weights(hops)):
         of_graph = slice(int(graph.node_ptr[g]), int(graph.node_ptr[g + 1]))
         for k in range(KERNELS):
@@ -39,7 +39,7 @@ def test_shares_are_the_softmax_of_cosines_times_what_a_head_learned(graph):
             )
             for h in range(HEADS):
                 cosine = F.cosine_similarity(query[:, None, h], key[None, :, h], dim=-1)
-                shares = (ours.sharpness[k * HEADS + h] * cosine).softmax(dim=1)
+                shares = (ours.logit_scale[k * HEADS + h] * cosine).softmax(dim=1)
                 torch.testing.assert_close(found[k, h], shares, rtol=1e-4, atol=1e-4)
 
 

@@ -5,7 +5,7 @@ import torch
 from strategies import generator, random_batch
 
 from mnagt.attention.attend import BACKENDS, attend
-from mnagt.attention.linear import linear_attend
+from mnagt.attention.linear_attention import linear_attend
 
 SIZES = [4, 1, 2, 2]
 GPU = "cuda" if torch.cuda.is_available() else "cpu"  # where Triton's interpreter takes its place

@@ -7,7 +7,7 @@ from strategies import batches, generator, random_batch
 from torch import nn
 
 from mnagt.attention import kernels
-from mnagt.attention.kernels import Convolved, Encoded, GnnHop, Hop, Hops, Structural
+from mnagt.attention.kernels import GnnHop, Hop, Hops, SeparateGnns, Structural
 from mnagt.graphs.adjacency import propagate
 from mnagt.reference.paper import adjacency_hat
 
@@ -65,24 +65,19 @@ def test_gnn_kernels_of_plain_propagation_are_hop_kernels():
             torch.testing.assert_close(one, other)
 
 
-def test_convolved_shows_the_same_three_times():
+def test_separate_gnns_make_query_key_and_value():
     graph = random_batch([3, 5], 0.5, seed=0)
-    shown = Convolved(TwoHops())(Hops(nodes(graph), graph))
-    for part in shown:
-        torch.testing.assert_close(part, Hops(nodes(graph), graph)[2])
+    hops = Hops(nodes(graph), graph)
+    for part, expected in zip(SeparateGnns(OneHop(), TwoHops(), OneHop())(hops), (1, 2, 1), strict=True):
+        torch.testing.assert_close(part, hops[expected])
 
 
-def test_encoded_adds_its_encoding():
-    class Degree(nn.Module):
-        def forward(self, graph):
-            return graph.in_degree[:, None].double()
-
-    graph = random_batch([3, 5], 0.5, seed=0)
-    for part in Encoded(Degree())(Hops(nodes(graph), graph)):
-        torch.testing.assert_close(part - nodes(graph), graph.in_degree[:, None].double().expand(-1, DIM))
+def test_kernels_describe_themselves():
+    described = [kernel.describe() for kernel in (Hop(2), GnnHop(1), Structural(TwoHops()))]
+    assert described == ["Hop(2)", "GnnHop(1)", "Structural(TwoHops)"]
 
 
-def test_a_kernel_must_say_what_it_shows():
+def test_a_kernel_must_define_forward():
     graph = random_batch([2], 1.0, seed=0)
-    with pytest.raises(NotImplementedError, match="Kernel must say"):
+    with pytest.raises(NotImplementedError, match="Kernel must define"):
         kernels.Kernel()(Hops(nodes(graph), graph))

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import batches, random_batch
 
-from mnagt.attention.biases import edge_pairs
 from mnagt.attention.pairs import (
+    cached_per_batch,
+    edge_pairs,
     from_adjacency,
     in_each_graph,
-    once_a_batch,
     pair_of_edge,
     softmax,
     softmax_over_edges,
@@ -109,7 +109,7 @@ def test_an_edge_knows_its_pair():
 def test_work_is_done_once_a_batch_and_forgotten_with_it():
     calls = []
 
-    @once_a_batch
+    @cached_per_batch
     def work(graph: GraphBatch, number: int) -> torch.Tensor:
         calls.append(number)
         return torch.zeros(number)

@@ -13,10 +13,10 @@ from data.tu_files import SMALL, folder, zipped
 
 from mnagt.data import archives
 from mnagt.data.archives import BLOCK, Archive
-from mnagt.data.jsonl import read_jsonl
-from mnagt.data.molecule_table import read_table
-from mnagt.data.splits import split_from_files
-from mnagt.data.tu import read_tu
+from mnagt.data.readers.jsonl import read_jsonl
+from mnagt.data.readers.text_table import read_table
+from mnagt.data.readers.tu import read_tu
+from mnagt.data.splits import read_split
 from mnagt.errors import InputError
 
 
@@ -24,8 +24,8 @@ from mnagt.errors import InputError
 def bounds(monkeypatch: pytest.MonkeyPatch):
     """Smaller ones, so that small files reach them."""
     monkeypatch.setattr(archives, "BLOCK", 1 << 10)
-    monkeypatch.setattr(archives, "RATIO_MATTERS", 10_000)
-    monkeypatch.setattr(archives, "LARGEST_RATIO", 200)
+    monkeypatch.setattr(archives, "CHECKED_FROM", 10_000)
+    monkeypatch.setattr(archives, "MAX_COMPRESSION_RATIO", 200)
 
 
 def zip_with(path: Path, name: str | zipfile.ZipInfo, content: bytes = b"") -> Path:
@@ -78,7 +78,7 @@ def test_lzma_is_read_in_sips(tmp_path):
     path = tmp_path / "bomb.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("zeros", bytes(200 << 20))
-    blocks = Archive(path).blocks("zeros")
+    blocks = Archive(path).read_blocks("zeros")
     tracemalloc.start()
     assert len(next(blocks)) == BLOCK
     most = tracemalloc.get_traced_memory()[1]
@@ -125,7 +125,7 @@ def test_a_bomb_in_a_bomb_is_refused(tmp_path, bounds):
     assert len(text) < 150 * len(packed)
     assert len(packed) < 150 * path.stat().st_size
     with pytest.raises(InputError, match="expand to over"):
-        list(Archive(path).blocks("x.csv.gz"))
+        list(Archive(path).read_blocks("x.csv.gz"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_bomb_in_a_bomb_is_refused(tmp_path, bounds):
     [
         ("g.jsonl.gz", b'{"nodes": 1}\n', read_jsonl),
         ("m.csv.gz", b"smiles\n", read_table),
-        ("train.csv.gz", b"0\n", lambda path: split_from_files(path.parent, 3)),
+        ("train.csv.gz", b"0\n", lambda path: read_split(path.parent, 3)),
     ],
 )
 def test_a_gzip_bomb_is_refused(tmp_path, bounds, name, line, read):

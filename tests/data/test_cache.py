@@ -8,9 +8,9 @@ import torch
 from data.tu_files import folder
 from safetensors.torch import save_file
 
-from mnagt.data.cache import cache_root, cached, load_packed, save_packed
+from mnagt.data.cache import cache_root, load_or_build, load_packed, save_packed
 from mnagt.data.packed import PackedDataset
-from mnagt.data.tu import read_tu
+from mnagt.data.readers.tu import read_tu
 from mnagt.errors import InputError
 from mnagt.tasks import MultiLabel, Regression, SingleLabel, task_from_dict, task_to_dict
 
@@ -75,50 +75,50 @@ def test_a_task_that_is_not_known_is_refused(content, message):
 
 
 def test_a_data_set_is_built_once(dataset, cache):
-    assert_same(cached("some", "key", build=lambda: dataset), dataset)
-    assert_same(cached("some", "key", build=never), dataset)
+    assert_same(load_or_build("some", "key", build=lambda: dataset), dataset)
+    assert_same(load_or_build("some", "key", build=never), dataset)
 
 
 def test_the_content_of_the_source_is_the_key(dataset, cache, tmp_path):
     source = tmp_path / "source"
     other = replace(dataset, name="other")
     source.write_text("one")
-    cached("reader", source, build=lambda: dataset)
+    load_or_build("reader", source, build=lambda: dataset)
     source.rename(tmp_path / "moved")
-    assert cached("reader", tmp_path / "moved", build=never).name == dataset.name
+    assert load_or_build("reader", tmp_path / "moved", build=never).name == dataset.name
     source.write_text("two")
-    assert cached("reader", source, build=lambda: other).name == "other"
-    assert cached("new reader", tmp_path / "moved", build=lambda: other).name == "other"
+    assert load_or_build("reader", source, build=lambda: other).name == "other"
+    assert load_or_build("new reader", tmp_path / "moved", build=lambda: other).name == "other"
 
 
 def test_parts_of_a_key_do_not_run_together(dataset, cache):
-    cached("ab", "c", build=lambda: dataset)
-    assert cached("a", "bc", build=lambda: replace(dataset, name="other")).name == "other"
+    load_or_build("ab", "c", build=lambda: dataset)
+    assert load_or_build("a", "bc", build=lambda: replace(dataset, name="other")).name == "other"
 
 
 def test_changing_a_loaded_tensor_leaves_the_file_as_it_was(dataset, cache):
-    cached("key", build=lambda: dataset)
-    cached("key", build=never).source.zero_()
-    assert_same(cached("key", build=never), dataset)
+    load_or_build("key", build=lambda: dataset)
+    load_or_build("key", build=never).source.zero_()
+    assert_same(load_or_build("key", build=never), dataset)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, -1])
 def test_a_truncated_file_is_built_again(dataset, cache, caplog, keep):
-    cached("key", build=lambda: dataset)
+    load_or_build("key", build=lambda: dataset)
     (path,) = cache.rglob("*.safetensors")
     path.write_bytes(path.read_bytes()[:keep])
-    assert_same(cached("key", build=lambda: dataset), dataset)
+    assert_same(load_or_build("key", build=lambda: dataset), dataset)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert_same(cached("key", build=never), dataset)
+    assert_same(load_or_build("key", build=never), dataset)
 
 
 def test_a_flipped_bit_is_noticed(dataset, cache, caplog):
-    cached("key", build=lambda: dataset)
+    load_or_build("key", build=lambda: dataset)
     (path,) = cache.rglob("*.safetensors")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert_same(cached("key", build=lambda: dataset), dataset)
+    assert_same(load_or_build("key", build=lambda: dataset), dataset)
     assert "is damaged; reading the source again" in caplog.text
 
 
@@ -131,13 +131,13 @@ def test_other_safetensors_files_are_refused(tmp_path):
 def test_without_a_writable_cache_there_is_a_warning_and_a_data_set(dataset, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("MNAGT_CACHE", str(tmp_path / "file"))
-    assert cached("key", build=lambda: dataset) is dataset
-    assert "going on without a cache" in caplog.text
+    assert load_or_build("key", build=lambda: dataset) is dataset
+    assert "continuing without a cache" in caplog.text
 
 
 def test_a_source_that_cannot_be_read_is_said(cache, tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
-        cached(tmp_path / "nothing", build=never)
+        load_or_build(tmp_path / "nothing", build=never)
 
 
 def test_the_cache_is_in_the_home_folder_unless_told(monkeypatch):

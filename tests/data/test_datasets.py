@@ -7,9 +7,9 @@ import pytest
 from data import ogb_files
 from data.tu_files import folder, zipped
 
-from mnagt.data import DATASETS, EMBEDDED, LOADERS, data_root, load_dataset, meanings, where_is
 from mnagt.data.download import download_tu
-from mnagt.data.ogb import DEEPEST
+from mnagt.data.readers.ogb import DEEPEST
+from mnagt.data.registry import DATASETS, EMBEDDED, LOADERS, category_meanings, data_root, load_dataset, locate_dataset
 from mnagt.errors import InputError
 from mnagt.tasks import SingleLabel
 
@@ -41,7 +41,7 @@ def test_real_data_has_the_published_statistics(name, data_root):
     assert dataset.name == name
     assert len(dataset) == source.graphs
     assert isinstance(dataset.task, SingleLabel)
-    assert dataset.task.outputs == source.classes
+    assert dataset.task.num_outputs == source.classes
     assert set(dataset.targets.tolist()) == set(range(source.classes))
     edges = len(dataset.source) / 2 + SELF_LOOPS.get(name, 0)
     assert dataset.sizes.double().mean().item() == pytest.approx(source.mean_nodes, abs=0.0051)
@@ -52,7 +52,7 @@ def test_real_data_has_the_published_statistics(name, data_root):
 @pytest.mark.parametrize("name", [f"ogbg-mol{name}" for name in ("bace", "bbbp", "esol", "freesolv", "hiv", "tox21")])
 def test_real_molecules_have_the_published_statistics(name, data_root):
     source, dataset = DATASETS[name], load_dataset(name, root=data_root)
-    assert (dataset.name, len(dataset), dataset.task.outputs) == (name, source.graphs, source.classes)
+    assert (dataset.name, len(dataset), dataset.task.num_outputs) == (name, source.graphs, source.classes)
     assert dataset.task.metric == source.metric
     assert dataset.sizes.double().mean().item() == pytest.approx(source.mean_nodes, abs=0.051)
     assert len(dataset.source) / 2 / len(dataset) == pytest.approx(source.mean_edges, abs=0.051)
@@ -75,8 +75,8 @@ def test_real_methods_have_the_published_statistics(data_root):
     assert after == before
     assert child / len(dataset) == pytest.approx(source.mean_edges, abs=0.051)
     assert dataset.official.long().bincount().tolist() == [78_495, 5_268, 5_609]
-    task = dataset.task.fitted(dataset.targets[dataset.official == 0])
-    assert task.outputs == 5 * 5002
+    task = dataset.task.fit(dataset.targets[dataset.official == 0])
+    assert task.num_outputs == 5 * 5002
 
 
 @pytest.mark.real_data
@@ -97,15 +97,15 @@ def test_mutag_comes_with_the_package(nowhere):
 
 def test_mutags_categories_have_meanings(nowhere):
     dataset = load_dataset("MUTAG", root=nowhere)
-    assert meanings(dataset, "node_labels/0") == ("C", "N", "O", "F", "I", "Cl", "Br")
-    assert meanings(dataset, "edge_labels/0") == ("aromatic", "single", "double", "triple")
-    assert meanings(dataset, "classes") == ("not mutagenic", "mutagenic")
+    assert category_meanings(dataset, "node_labels/0") == ("C", "N", "O", "F", "I", "Cl", "Br")
+    assert category_meanings(dataset, "edge_labels/0") == ("aromatic", "single", "double", "triple")
+    assert category_meanings(dataset, "classes") == ("not mutagenic", "mutagenic")
 
 
 def test_values_without_known_meaning_stand_for_themselves(tmp_path):
     dataset = load_dataset(folder(tmp_path / "SMALL"))
-    assert meanings(dataset, "node_labels/0") == ("2", "4", "9")
-    assert meanings(dataset, "edge_labels/7") == ()
+    assert category_meanings(dataset, "node_labels/0") == ("2", "4", "9")
+    assert category_meanings(dataset, "edge_labels/7") == ()
 
 
 @pytest.mark.parametrize("place", ["NCI1.zip", "NCI1", "NCI1/raw", "NCI1/NCI1"])
@@ -129,7 +129,7 @@ def test_sets_of_ogb_are_found_under_all_their_names(nowhere, tmp_path, name, pl
         ogb_files.folder(nowhere / place)
     dataset = load_dataset(name, root=nowhere)
     assert (dataset.name, len(dataset), dataset.task.metric) == ("ogbg-molesol", 4, "rmse")
-    assert where_is("ogbg-molesol", nowhere) == nowhere / place
+    assert locate_dataset("ogbg-molesol", nowhere) == nowhere / place
     assert load_dataset(nowhere / place).task.metric == "rmse", "known by the name of its folder"
 
 
@@ -178,7 +178,7 @@ def test_a_path_is_read_whatever_its_name(tmp_path):
 
 def test_a_changed_folder_is_read_again(tmp_path):
     assert len(load_dataset(folder(tmp_path / "SMALL"))) == 4
-    assert load_dataset(folder(tmp_path / "SMALL", {"graph_labels": "1\n2\n3\n4\n"})).task.outputs == 4
+    assert load_dataset(folder(tmp_path / "SMALL", {"graph_labels": "1\n2\n3\n4\n"})).task.num_outputs == 4
 
 
 def test_other_files_in_a_folder_do_not_count(tmp_path, monkeypatch):
@@ -186,7 +186,7 @@ def test_other_files_in_a_folder_do_not_count(tmp_path, monkeypatch):
     before = load_dataset(path)
     (path / "processed").mkdir()
     (path / "processed" / "data.pt").write_text("anything")
-    monkeypatch.setattr("mnagt.data.tu.read_tu", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr("mnagt.data.readers.tu.read_tu", lambda path: pytest.fail("read again"))
     assert len(load_dataset(path)) == len(before)
 
 

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from data import ogb_files
 
-from mnagt.data import EMBEDDED, load_dataset
 from mnagt.data.download import download_ogb, download_tu
+from mnagt.data.registry import EMBEDDED, load_dataset
 from mnagt.errors import InputError
 
 MUTAG = (EMBEDDED / "MUTAG.zip").read_bytes()

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from mnagt import from_graphs, from_networkx, load_dataset
-from mnagt.data.splits import group_split
+from mnagt.data.splits import random_group_split
 from mnagt.errors import InputError
-from mnagt.tasks import MultiLabel, Regression, SingleLabel, Unasked
+from mnagt.tasks import MultiLabel, Regression, SingleLabel, Unlabelled
 
 
 def triangle(**attributes) -> nx.Graph:
@@ -26,7 +26,7 @@ def test_networkx_attributes_are_columns():
     assert dataset.task == SingleLabel(("x", "y"))
     assert dataset.columns == {"node_labels": ("kind",), "node_values": ("w", "at/0", "at/1")}
     again = from_graphs(graphs[1:], columns={"node_labels": ["kind"], "node_values": ["w"]})
-    assert again.task == Unasked()
+    assert again.task == Unlabelled()
     assert again.node_values is not None
     assert again.node_values[:, 0].tolist() == [1, 1, 1]
 
@@ -83,7 +83,7 @@ def test_each_graph_needs_a_target_and_a_group():
     two = [nx.path_graph(2), nx.path_graph(3)]
     mistakes: list[tuple[dict[str, Any], str]] = [
         ({"targets": [1]}, "1 targets for 2 graphs"),
-        ({"targets": [1, None], "task": "regression"}, r"targets\[1\]: nothing there"),
+        ({"targets": [1, None], "task": "regression"}, r"targets\[1\]: no target"),
         ({"groups": ["a"]}, "1 groups for 2 graphs"),
         ({"groups": ["a", None]}, r"groups\[1\], 'group': no group"),
     ]
@@ -99,7 +99,7 @@ def test_each_graph_needs_a_target_and_a_group():
 @pytest.mark.parametrize("seed", range(5))
 def test_groups_stay_together_and_parts_keep_their_shares(seed):
     groups = torch.randint(37, (500,), generator=torch.Generator().manual_seed(seed))
-    split = group_split(groups, seed)
+    split = random_group_split(groups, seed)
     parts = [set(groups[part].tolist()) for part in (split.train, split.valid, split.test)]
     assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
     assert len(split.train) + len(split.valid) + len(split.test) == 500
@@ -109,15 +109,15 @@ def test_groups_stay_together_and_parts_keep_their_shares(seed):
 
 def test_another_seed_draws_other_groups_and_the_same_the_same():
     groups = torch.arange(100) // 5
-    first, again, other = (group_split(groups, seed).test.tolist() for seed in (0, 0, 1))
+    first, again, other = (random_group_split(groups, seed).test.tolist() for seed in (0, 0, 1))
     assert first == again != other
 
 
 def test_a_few_large_groups_are_one_a_part_and_two_cannot_be_split():
-    split = group_split(torch.tensor([0] * 20 + [1] * 30 + [2] * 50), 0)
+    split = random_group_split(torch.tensor([0] * 20 + [1] * 30 + [2] * 50), 0)
     assert [len(part) for part in (split.train, split.valid, split.test)] == [50, 30, 20]
     with pytest.raises(InputError, match="part is empty"):
-        group_split(torch.tensor([0, 0, 1, 1]), 0)
+        random_group_split(torch.tensor([0, 0, 1, 1]), 0)
 
 
 def test_a_table_of_molecules_has_groups_too(tmp_path):

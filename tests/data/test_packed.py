@@ -8,6 +8,7 @@ from strategies import CATEGORIES, TARGETS, alone, assert_same, batches, generat
 
 import mnagt.data.packed as module
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.smiles import get_smiles, read_smiles
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns
@@ -135,7 +136,7 @@ def test_categories_not_counted_are_those_seen():
     assert graphs.node_labels is not None
     seen = tuple((graphs.node_labels.amax(dim=0) + 1).tolist())
     assert PackedDataset.from_batch("toys", TASK, graphs).features.nodes.labels == seen
-    with pytest.raises(InputError, match="node_labels reaches"):
+    with pytest.raises(InputError, match="node_labels has"):
         PackedDataset.from_batch("toys", TASK, graphs, label_counts={"node_labels": (1, 1)})
 
 
@@ -145,3 +146,15 @@ def test_values_must_be_finite():
     graphs.node_values[1, 0] = torch.nan
     with pytest.raises(InputError, match="node_values holds values that are not finite"):
         PackedDataset.from_batch("toys", TASK, graphs)
+
+
+def test_selected_graphs_keep_what_belongs_to_them():
+    dataset = read_smiles(["CCO", "c1ccccc1", "CN"]).graphs
+    dataset = replace(dataset, groups=torch.tensor([5, 6, 7]), official=torch.tensor([0, 1, 2]))
+    part = dataset.select(torch.tensor([2, 0]))
+    assert part.groups is not None
+    assert part.official is not None
+    assert get_smiles(part) == ["CN", "CCO"]
+    assert (part.sizes.tolist(), part.groups.tolist(), part.official.tolist()) == ([2, 3], [7, 5], [2, 0])
+    assert part.features == dataset.features
+    assert_same(part.batch(torch.arange(2)), dataset.batch(torch.tensor([2, 0])))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mnagt.errors import InputError
-from mnagt.experiments.ledger import Ledger, circumstances, trial_key
-from mnagt.training.config import RunConfig, TrainConfig
+from mnagt.experiments.ledger import Ledger, describe_environment, trial_key
+from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.training.run import Result
 
 RESULT = Result("accuracy", 2, 0.75, {"accuracy": 0.5}, 1009, 1.5, "a CPU")
@@ -68,7 +68,7 @@ def test_defaults_written_out_are_the_same_trial():
 def test_a_setting_that_came_later_counts_as_its_default(ledger):
     ledger.append(trial(2), RESULT)
     record = json.loads(ledger.path.read_text())
-    del record["config"]["train"]["average"], record["config"]["settings"]["head_dropout"]
+    del record["config"]["train"]["ema_decay"], record["config"]["settings"]["head_dropout"]
     ledger.path.write_text(json.dumps(record) + "\n")
     assert trial_key(trial(2)) in ledger.by_key()
 
@@ -98,7 +98,9 @@ def test_a_whole_last_line_without_its_end_is_kept(ledger):
     assert [record["config"]["train"]["seed"] for record in ledger.records()] == [2, 3]
 
 
-@pytest.mark.parametrize(("line", "said"), [("{oops", "not JSON"), ("[1]", "not a trial"), ('{"a": 1}', "not a trial")])
+@pytest.mark.parametrize(
+    ("line", "said"), [("{oops", "not JSON"), ("[1]", "not a trial"), ('{"config": {}, "result": null}', "not a trial")]
+)
 def test_a_damaged_line_is_refused_by_number(ledger, line, said):
     ledger.append(trial(2), RESULT)
     whole = ledger.path.read_text()
@@ -142,5 +144,5 @@ def test_two_writers_can_add_at_once(ledger):
 
 
 def test_circumstances_can_be_written():
-    told = circumstances()
+    told = describe_environment()
     assert json.loads(json.dumps(told)) == told

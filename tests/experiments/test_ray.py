@@ -18,14 +18,14 @@ from zipfile import ZipFile
 import pytest
 
 from mnagt.cli import main
-from mnagt.data import EMBEDDED
+from mnagt.data.registry import EMBEDDED
 from mnagt.errors import InputError
 from mnagt.experiments import trials
-from mnagt.experiments.engines import QUIET, TRIES, RayConfig, on_ray
+from mnagt.experiments.executors import MAX_ATTEMPTS, RAY_ENVIRONMENT, RayConfig, run_on_ray
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.trials import run_trials, with_seed
 from mnagt.experiments.tune import TuneConfig, tune
-from mnagt.training.config import RunConfig, TrainConfig
+from mnagt.runs.config import RunConfig, TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 """Ray leaves sockets and log files to the end of the process."""
@@ -75,9 +75,9 @@ def test_a_command_gives_on_ray_what_it_gives_here(tmp_path, capfd, monkeypatch)
         (["--ray-address", "a:1"], "--ray-address: only with --engine ray"),
         (
             ["--engine", "ray", "--jobs", "2"],
-            "--jobs is for --engine local; on Ray, --cpus-per-trial says how many fit",
+            "--jobs is for --engine local; on Ray, --cpus-per-trial says how many run",
         ),
-        (["--engine", "ray", "--gpus-per-trial", "2"], "gpus_per_trial is a share of one GPU"),
+        (["--engine", "ray", "--gpus-per-trial", "2"], "gpus_per_trial must be at most 1, got 2"),
         (["--engine", "ray", "--cpus-per-trial", "0"], "cpus_per_trial must be at least 1, got 0"),
         (["--engine", "dask"], "invalid choice: 'dask'"),
     ],
@@ -109,7 +109,7 @@ def test_a_search_on_a_cluster_needs_a_storage_that_all_reach(tmp_path):
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Of one node with one CPU; a test adds others."""
-    os.environ.update(QUIET)
+    os.environ.update(RAY_ENVIRONMENT)
     from ray.cluster_utils import Cluster
 
     at = Cluster(
@@ -147,8 +147,8 @@ def test_trials_of_a_node_that_is_lost_are_run_elsewhere(cluster, second, tmp_pa
         if len(seen) == 2:
             Timer(record["result"]["seconds"] / 3, second).start()  # in the middle of the next
 
-    caplog.set_level(logging.WARNING, "mnagt.experiments.engines")
-    run_trials(configs, Ledger(tmp_path / "there.jsonl"), ray=RayConfig(cluster.address), told=told)
+    caplog.set_level(logging.WARNING, "mnagt.experiments.executors")
+    run_trials(configs, Ledger(tmp_path / "there.jsonl"), ray=RayConfig(cluster.address), on_trial=told)
     assert sorted(seen) == list(range(6))
     assert [record.getMessage()[:17] for record in caplog.records] == ["a worker was lost"]
     run_trials(configs, Ledger(tmp_path / "here.jsonl"), jobs=2)
@@ -165,7 +165,7 @@ def test_what_kills_its_worker_each_time_is_given_up(cluster, tmp_path):
         return seed * seed
 
     got, errors = {}, {}
-    with on_ray(fragile, [2, 3, 5], RayConfig(cluster.address), device=lambda seed: "cpu") as outcomes:
+    with run_on_ray(fragile, [2, 3, 5], RayConfig(cluster.address), device=lambda seed: "cpu") as outcomes:
         for seed, outcome in outcomes:
             try:
                 got[seed] = outcome()
@@ -173,8 +173,8 @@ def test_what_kills_its_worker_each_time_is_given_up(cluster, tmp_path):
                 errors[seed] = str(error)
     assert got == {2: 4, 5: 25}
     assert list(errors) == [3]
-    assert errors[3].startswith(f"{TRIES} workers in turn were lost at the same trial")
-    assert sorted((tmp_path / "begun").read_text().split()) == ["2", *["3"] * TRIES, "5"]
+    assert errors[3].startswith(f"{MAX_ATTEMPTS} workers in turn were lost at the same trial")
+    assert sorted((tmp_path / "begun").read_text().split()) == ["2", *["3"] * MAX_ATTEMPTS, "5"]
 
 
 @pytest.mark.slow
@@ -188,11 +188,11 @@ def test_a_node_with_other_data_is_refused(cluster, tmp_path, monkeypatch):
                 content = b"-1" + content[1:]
             here.writestr(name, content)
     monkeypatch.setenv("MNAGT_DATA", str(tmp_path))
-    trials._loaded.cache_clear()
+    trials._load_once.cache_clear()
     ledger = Ledger(tmp_path / "trials.jsonl")
     with pytest.raises(InputError, match=r"node \S+: has {.*}, and where it is asked for it is {.*into its MNAGT_DATA"):
         run_trials([CONFIG], ledger, ray=RayConfig(cluster.address))
-    trials._loaded.cache_clear()
+    trials._load_once.cache_clear()
     assert ledger.by_key() == {}
 
 
@@ -252,7 +252,7 @@ def test_a_search_on_ray_survives_the_loss_of_a_node(cluster, second, tmp_path):
 
     search = TuneConfig(6, seeds=1, only=("lr",), storage=f"sqlite:///{tmp_path}/shared.db", patience=2.0)
     longer = replace(CONFIG, train=replace(CONFIG.train, epochs=60))
-    tuned = tune(longer, tmp_path / "out", search=search, ray=RayConfig(cluster.address), told=tell)
+    tuned = tune(longer, tmp_path / "out", search=search, ray=RayConfig(cluster.address), on_trial=tell)
     over = [trial.number for trial in tuned.trials if trial.state != "lost"]
     assert sorted(trial.number for trial in told) == over
     assert len(over) == 6

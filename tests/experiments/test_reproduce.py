@@ -12,7 +12,7 @@ from data.tu_files import folder
 
 import mnagt
 from mnagt.cli import main
-from mnagt.data import load_dataset
+from mnagt.data.registry import load_dataset
 from mnagt.errors import InputError
 from mnagt.experiments import paper
 from mnagt.experiments.ledger import Ledger, trial_key
@@ -21,20 +21,24 @@ from mnagt.experiments.reproduce import (
     Cell,
     Protocol,
     ReproduceConfig,
-    look_up,
-    planned,
+    list_trials,
+    read_cells,
     recipe,
     reproduce,
-    trials_of,
+    select_cells,
 )
 from mnagt.experiments.reproduce_tables import EXPERIMENTS, MODEL_OF, OURS
 from mnagt.experiments.statistics import Paired
-from mnagt.models import MODELS, full_settings
+from mnagt.experiments.trials import with_seed
+from mnagt.models.registry import MODELS, full_settings
+from mnagt.runs.config import RunConfig, TrainConfig
+from mnagt.runs.recipes import read_recipe, read_recipes
+from mnagt.runs.split import make_split
 from mnagt.settings import from_dict
-from mnagt.training.config import RunConfig, TrainConfig
-from mnagt.training.run import make_split, read_recipe, train
+from mnagt.training.run import train
 
 RESULTS = Path(__file__).parents[2] / "results"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 QUICK = ReproduceConfig(seeds=2, is_quick=True, datasets=("MUTAG",), only=("gcn/*", "gin/*"), devices=("cpu",))
 TABLE1 = EXPERIMENTS["table1"]
 OURS_ROW = next(row for row in TABLE1.rows if row.name == OURS)
@@ -52,8 +56,8 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_every_row_of_every_experiment_can_be_built(name):
     experiment = EXPERIMENTS[name]
     assert len({row.name for row in experiment.rows}) == len(experiment.rows)
-    for row, dataset in planned(experiment, ReproduceConfig()):
-        trial = trials_of(row, dataset, experiment, ReproduceConfig(seeds=1))[0][0]
+    for row, dataset in select_cells(experiment, ReproduceConfig()):
+        trial = list_trials(row, dataset, experiment, ReproduceConfig(seeds=1))[0][0]
         assert (trial.dataset, trial.model) == (dataset, row.model)
         told = full_settings(trial.model, trial.settings)
         assert {setting: told[setting] for setting in row.settings} == dict(row.settings)
@@ -79,10 +83,9 @@ def test_the_paper_is_told_as_printed():
 
 
 def test_a_recipe_is_that_of_the_data_set_or_else_that_of_nci1():
-    recipes = RESULTS.parent / "recipes"
-    assert recipe("COLLAB", "gat") == read_recipe(recipes / "collab" / "gat.toml")
+    assert recipe("COLLAB", "gat") == read_recipe("collab/gat")
     assert recipe("path/to/Mine.zip", "sat") == replace(recipe("NCI1", "sat"), dataset="path/to/Mine.zip")
-    model = next(name for name in MODELS if not (recipes / "ogbg-molpcba" / f"{name}.toml").exists())
+    model = next(name for name in MODELS if name not in read_recipes("ogbg-molpcba"))
     assert recipe("ogbg-molpcba", model) == replace(recipe("ogbg-molpcba", OURS), model=model, settings={})
 
 
@@ -96,7 +99,7 @@ def test_the_package_carries_the_recipes():
 
 def splits(protocol: Protocol, seeds: int = 3, dataset: str = "MUTAG") -> list[list[RunConfig]]:
     config = ReproduceConfig(protocol=protocol, seeds=seeds, first_seed=5)
-    return trials_of(OURS_ROW, dataset, TABLE1, config)
+    return list_trials(OURS_ROW, dataset, TABLE1, config)
 
 
 def test_redrawn_trials_have_splits_of_their_own():
@@ -128,19 +131,19 @@ def test_a_split_that_comes_with_the_data_stays(protocol):
 
 def test_in_a_fold_validation_chooses_and_only_once_all_rates_were_tried():
     config = ReproduceConfig(protocol="folds", seeds=1, only=("gin/NCI1",))
-    ((candidates,),) = (trials_of(row, dataset, TABLE1, config) for row, dataset in planned(TABLE1, config))
+    ((candidates,),) = (list_trials(row, dataset, TABLE1, config) for row, dataset in select_cells(TABLE1, config))
     there = {
         trial_key(trial): {"result": {"metric": "accuracy", "valid": 0.9, "test": {"accuracy": test}}, "chosen_by": by}
         for trial, test, by in zip(candidates, (0.9, 0.2, 0.8), (0.5, 0.7, 0.6), strict=True)
     }
-    assert look_up(TABLE1, config, there)[0].tests == {0: 20.0}
+    assert read_cells(TABLE1, config, there)[0].tests == {0: 20.0}
     del there[trial_key(candidates[0])]
-    assert look_up(TABLE1, config, there)[0].tests == {}
+    assert read_cells(TABLE1, config, there)[0].tests == {}
 
 
 def test_a_quick_look_is_no_trial_of_the_real_thing():
     real, quick = (
-        trials_of(OURS_ROW, "NCI1", TABLE1, ReproduceConfig(is_quick=is_quick))[0][0] for is_quick in (False, True)
+        list_trials(OURS_ROW, "NCI1", TABLE1, ReproduceConfig(is_quick=is_quick))[0][0] for is_quick in (False, True)
     )
     assert trial_key(real) != trial_key(quick)
 
@@ -148,8 +151,25 @@ def test_a_quick_look_is_no_trial_of_the_real_thing():
 # --- the ledger ---
 
 
-NO_LEDGERS = {"hunt.jsonl", "molecules-first.jsonl"}
-"""Tries, and trials of models that are others now."""
+@pytest.mark.parametrize(
+    ("name", "seeds"), [("table1", None), ("ablation", None), ("hops", 2), ("heads", 2), ("layers", 2)]
+)
+def test_trials_of_version_0_1_give_the_tables_that_it_printed(name, seeds, tmp_path, capsys):
+    words = ["reproduce", name, "--report-only", "--first-seed", "30", "--ledger", str(RESULTS / "table1.jsonl")]
+    assert main([*words, *(["--seeds", str(seeds)] if seeds else []), "--out", str(tmp_path)]) == 0
+    printed, _, _ = capsys.readouterr().out.rpartition("report ")
+    assert printed == (FIXTURES / "v0.1" / "tables" / f"{name}.txt").read_text()
+
+
+def test_trials_of_version_0_1_are_found_by_their_settings():
+    small = read_recipe(FIXTURES / "v0.1" / "small.toml")
+    there = Ledger(FIXTURES / "v0.1" / "trials.jsonl").by_key()
+    tests = [there[trial_key(with_seed(small, seed))]["result"]["test"]["accuracy"] for seed in (0, 1)]
+    assert [round(19 * test) for test in tests] == [7, 12]
+
+
+NO_LEDGERS = {"sweep.jsonl", "molecules-first.jsonl"}
+"""A sweep of 0.1 in a format of its own, and trials of models that have changed."""
 
 
 @pytest.mark.parametrize("name", sorted({path.name for path in RESULTS.glob("*.jsonl")} - NO_LEDGERS))

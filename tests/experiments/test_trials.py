@@ -12,9 +12,10 @@ from mnagt import load_dataset
 from mnagt.errors import InputError
 from mnagt.experiments import trials
 from mnagt.experiments.ledger import Ledger
-from mnagt.experiments.trials import Trial, fingerprint, run_trial, run_trials, summarise, thinned, with_seed
-from mnagt.training.config import RunConfig, TrainConfig
-from mnagt.training.run import Result
+from mnagt.experiments.trials import Trial, run_trial, run_trials, summarise, thin_curves, with_seed
+from mnagt.runs.config import RunConfig, TrainConfig
+from mnagt.runs.fingerprint import dataset_fingerprint
+from mnagt.training.run import Result, train
 
 CONFIG = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1, batch_size=64), device="cpu")
 CONFIGS = [with_seed(CONFIG, seed) for seed in (2, 3, 5)]
@@ -30,10 +31,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds that were run, instead of running them."""
     seen: list[int] = []
 
-    def instead(config: RunConfig, reporter: object) -> Trial:
+    def instead(config: RunConfig, **options: object) -> Trial:
         seen.append(config.train.seed)
         result = Result("accuracy", 1, 0.5, {"accuracy": config.train.seed / 10}, 1009, 2.0, "a CPU")
-        return Trial(result, 0.5, {}, {}, {})
+        return Trial(result, 0.5, 0.25, {}, {}, {})
 
     monkeypatch.setattr(trials, "run_trial", instead)
     return seen
@@ -54,6 +55,32 @@ def test_a_trial_is_a_run_and_gives_the_same_twice():
         other.dataset,
         other.split,
     )
+
+
+@pytest.mark.parametrize("window", [1, 2, 7])
+def test_the_score_that_chose_the_epoch_is_the_mean_over_the_window_that_ends_with_it(window):
+    config = replace(CONFIG, train=replace(CONFIG.train, epochs=5, selection_window=window, lr=0.05))
+    trial, run = run_trial(config), train(config)
+    scores = [record["valid_accuracy"] for record in run.history]
+    assert len(set(scores)) > 2, "the scores differ, so that another window would give another mean"
+    length = min(window, 5)
+    means = {end: sum(scores[end - length : end]) / length for end in range(length, 6)}
+    assert trial.chosen_by == pytest.approx(means[trial.result.epoch]) == pytest.approx(max(means.values()))
+    assert trial.last_valid == pytest.approx(means[5])
+
+
+def test_a_trial_by_validation_alone_is_the_same_training_without_test_scores(ledger, monkeypatch):
+    config = replace(CONFIG, train=replace(CONFIG.train, epochs=3, selection_window=2))
+    (whole,) = run_trials([config], ledger)
+    monkeypatch.setattr(trials, "train", None)
+    (part,) = run_trials([config], ledger, is_validation_only=True)
+    assert part["result"]["test"] == {}
+    assert [part[name] for name in ("chosen_by", "last_valid", "curves", "split", "dataset")] == [
+        whole[name] for name in ("chosen_by", "last_valid", "curves", "split", "dataset")
+    ]
+    assert part["result"]["valid"] == whole["result"]["valid"]
+    assert run_trials([config], ledger) == [whole], "neither stands for the other"
+    assert run_trials([config], ledger, is_validation_only=True) == [part]
 
 
 def test_a_record_tells_what_the_trial_was_done_on(ledger):
@@ -80,13 +107,13 @@ def test_a_fingerprint_sees_every_tensor():
         replace(graphs, edge_labels=graphs.edge_labels.flip(0)),
         replace(graphs, source=graphs.source.flip(0)),
     ]
-    assert fingerprint(graphs) == fingerprint(load_dataset("MUTAG"))
-    assert len({fingerprint(each)["digest"] for each in (graphs, *changed)}) == 5
+    assert dataset_fingerprint(graphs) == dataset_fingerprint(load_dataset("MUTAG"))
+    assert len({dataset_fingerprint(each)["digest"] for each in (graphs, *changed)}) == 5
 
 
 @pytest.mark.parametrize(("epochs", "points"), [(1, 1), (25, 25), (26, 13), (100, 25), (103, 21)])
 def test_a_curve_is_kept_in_few_points(epochs, points):
-    kept = thinned([{"epoch": e, "lr": 0.1, "loss": float(e)} for e in range(1, epochs + 1)])
+    kept = thin_curves([{"epoch": e, "lr": 0.1, "loss": float(e)} for e in range(1, epochs + 1)])
     assert (len(kept["epoch"]), kept["epoch"][-1], list(kept)) == (points, epochs, ["epoch", "loss"])
     stretch = kept["epoch"][0]
     assert kept["loss"][0] == pytest.approx((1 + stretch) / 2)
@@ -95,9 +122,9 @@ def test_a_curve_is_kept_in_few_points(epochs, points):
 def test_trials_take_turns_on_devices(ledger, monkeypatch):
     used = []
 
-    def instead(config: RunConfig, reporter: object) -> Trial:
+    def instead(config: RunConfig, **options: object) -> Trial:
         used.append(config.device)
-        return Trial(Result("accuracy", 1, 0.5, {"accuracy": 0.5}, 1, 2.0, "a CPU"), 0.5, {}, {}, {})
+        return Trial(Result("accuracy", 1, 0.5, {"accuracy": 0.5}, 1, 2.0, "a CPU"), 0.5, 0.25, {}, {}, {})
 
     monkeypatch.setattr(trials, "run_trial", instead)
     run_trials(CONFIGS[:1], ledger)
@@ -108,7 +135,9 @@ def test_trials_take_turns_on_devices(ledger, monkeypatch):
 def test_a_failure_that_is_told_keeps_no_other_from_running(ledger):
     failures = []
     configs = [CONFIGS[0], replace(CONFIG, dataset="NOWHERE"), CONFIGS[1]]
-    records = run_trials(configs, ledger, failed=lambda config, error: failures.append((config.dataset, str(error))))
+    records = run_trials(
+        configs, ledger, on_failure=lambda config, error: failures.append((config.dataset, str(error)))
+    )
     assert [record["config"]["train"]["seed"] for record in records] == [2, 3]
     assert [name for name, _ in failures] == ["NOWHERE"]
     assert "no data set 'NOWHERE'" in failures[0][1]
@@ -120,14 +149,14 @@ def test_a_process_that_dies_is_told_with_the_remedy(ledger):
             process.kill()
 
     many = [with_seed(CONFIG, seed) for seed in range(40)]
-    with pytest.raises(InputError, match=r"a process of the 2 side by side has died.*lower --jobs"):
-        run_trials(many, ledger, jobs=2, told=kill)
+    with pytest.raises(InputError, match=r"one of the 2 processes has died.*lower --jobs"):
+        run_trials(many, ledger, jobs=2, on_trial=kill)
     assert 1 <= len(ledger.by_key()) < 40
 
 
 def test_finished_trials_are_not_run_again(ledger, runs):
     told = []
-    first = run_trials(CONFIGS[:2], ledger, told=lambda config, record: told.append(config))
+    first = run_trials(CONFIGS[:2], ledger, on_trial=lambda config, record: told.append(config))
     assert (runs, told) == ([2, 3], CONFIGS[:2])
     again = run_trials(CONFIGS, ledger)
     assert runs == [2, 3, 5]

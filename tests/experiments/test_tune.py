@@ -4,7 +4,7 @@ import csv
 import fcntl
 import multiprocessing
 import os
-import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,24 +19,27 @@ from threading import Timer
 
 import optuna
 import pytest
+from markup import is_self_contained
 
 from mnagt import load_dataset, read_recipe, train
 from mnagt.cli import main
 from mnagt.errors import InputError
-from mnagt.experiments.tune import LOCK, UNJUDGED, Bench, Tried, TuneConfig, Tuned, Watch, tune
-from mnagt.experiments.tune_report import page, verdict
-from mnagt.experiments.tune_space import search_space, start_of
-from mnagt.experiments.tune_study import STUDY, TRIES, Ground, open_study
+from mnagt.experiments.tune import LOCK, TuneConfig, tune
+from mnagt.experiments.tune_report import build_page, judge_best
+from mnagt.experiments.tune_result import TrialResult, TuneResult
+from mnagt.experiments.tune_space import search_space, starting_point
+from mnagt.experiments.tune_study import MAX_ATTEMPTS, STUDY, Search, open_study
+from mnagt.experiments.tune_trials import MIN_FINISHED, Budget, PruningReporter, TrialRunner
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.runs.split import make_split
 from mnagt.tasks import Regression
-from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
-from mnagt.training.fit import Interrupted
-from mnagt.training.run import make_split
+from mnagt.training.trainer import Interrupted
 
 START = RunConfig(
     "MUTAG",
     "gin",
     {"dim": 8, "depth": 1},
-    TrainConfig(epochs=3, batch_size=64, choose_over=2, seed=3),
+    TrainConfig(epochs=3, batch_size=64, selection_window=2, seed=3),
     SplitConfig(seed=2),
     device="cpu",
 )
@@ -44,7 +47,7 @@ SEARCH = TuneConfig(trials=13, seeds=2, only=("lr", "dim", "depth"))
 LITTLE = {"dim": [8, 16], "depth": 1}
 
 
-def outcome(tuned: Tuned) -> list[Tried]:
+def outcome(tuned: TuneResult) -> list[TrialResult]:
     """All but the time it took, and trials that were lost."""
     return [replace(trial, seconds=0.0, number=0) for trial in tuned.trials if trial.state != "lost"]
 
@@ -55,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> Tuned:
+def found(folder: Path) -> TuneResult:
     """A search on MUTAG."""
     return tune(START, folder, search=SEARCH, space=LITTLE)
 
@@ -66,13 +69,13 @@ def found(folder: Path) -> Tuned:
 def test_the_recipe_comes_first_and_its_figure_is_that_of_the_last_epochs_of_its_own_runs(found):
     first = found.trials[0]
     assert found.start is first
-    assert first.settings == start_of(START, found.space)
+    assert first.settings == starting_point(START, found.space)
     runs = [
         train(replace(START, train=replace(START.train, seed=3 + i), split=SplitConfig(seed=2 + i))) for i in range(2)
     ]
     figures = [mean(record["valid_accuracy"] for record in run.history[-2:]) for run in runs]
-    assert first.figures == tuple(figures)
-    assert first.figure == mean(figures)
+    assert first.scores == tuple(figures)
+    assert first.score == mean(figures)
     assert first.epochs == 6
 
 
@@ -80,7 +83,7 @@ def test_the_best_is_the_best_of_those_that_finished(found):
     assert found.count == len(found.trials) == 13
     finished = [trial for trial in found.trials if trial.state == "finished"]
     assert found.best in finished
-    assert found.best.figure == max(trial.figure for trial in finished)
+    assert found.best.score == max(trial.score for trial in finished)
 
 
 def test_of_errors_the_smallest_is_the_best(tmp_path):
@@ -89,7 +92,7 @@ def test_of_errors_the_smallest_is_the_best(tmp_path):
     tuned = tune(START, tmp_path, search=replace(SEARCH, trials=3, seeds=1), space=LITTLE, dataset=sizes)
     assert (tuned.metric, tuned.higher_is_better) == ("rmse", False)
     assert tuned.best is not None
-    assert tuned.best.figure == min(trial.figure for trial in tuned.trials if trial.figure is not None)
+    assert tuned.best.score == min(trial.score for trial in tuned.trials if trial.score is not None)
     study = optuna.load_study(study_name=STUDY, storage=f"sqlite:///{tmp_path / STUDY}")
     assert study.best_trial.number == tuned.best.number
 
@@ -107,9 +110,9 @@ def test_answers_of_the_test_part_change_nothing(tmp_path):
     assert outcome(one) == outcome(other)
 
 
-def watched(scores: list[float], study: optuna.Study) -> Watch:
+def watched(scores: list[float], study: optuna.Study) -> PruningReporter:
     """A trial of one seed with these validation scores."""
-    watch = Watch(study.ask(), "valid_accuracy", choose_over=2, seeds=2)
+    watch = PruningReporter(study.ask(), "valid_accuracy", window=2, seeds=2)
     watch.begin(len(scores), 1, [])
     for score in scores:
         watch.epoch({"valid_accuracy": score}, None)
@@ -117,11 +120,11 @@ def watched(scores: list[float], study: optuna.Study) -> Watch:
 
 
 def test_a_trial_is_pruned_when_most_were_ahead_at_the_same_point():
-    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.MedianPruner(UNJUDGED))
-    for _ in range(UNJUDGED):
+    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.MedianPruner(MIN_FINISHED))
+    for _ in range(MIN_FINISHED):
         watch = watched([0.5, 0.7, 0.8], study)
-        assert watch.figures == [pytest.approx(0.75)]
-        study.tell(watch.trial, watch.figures[0])
+        assert watch.scores == [pytest.approx(0.75)]
+        study.tell(watch.trial, watch.scores[0])
     assert study.trials[0].intermediate_values == pytest.approx({1: 0.5, 2: 0.6, 3: 0.75})
     assert watched([0.5, 0.7, 0.9], study).epochs == 3
     with pytest.raises(optuna.TrialPruned):
@@ -137,7 +140,7 @@ def test_settings_that_cannot_be_trained_are_set_aside_with_the_reason(tmp_path)
     refused = [trial for trial in tuned.trials if trial.state == "refused"]
     assert {(trial.settings["dim"], trial.settings["heads"]) for trial in refused} == {(12, 8)}
     assert all("heads must divide dim, got 8 for 12" in trial.reason for trial in refused)
-    assert "heads must divide dim" in page(tuned)
+    assert "heads must divide dim" in build_page(tuned)
 
 
 def test_a_recipe_that_cannot_be_trained_ends_the_search(tmp_path):
@@ -155,23 +158,23 @@ def test_the_best_recipe_can_be_read_and_gives_its_figure_again(found, folder):
     chosen = recipe.settings | vars(recipe.train)
     assert chosen | found.best.settings == chosen
     run = train(replace(recipe, device="cpu"))
-    assert mean(record["valid_accuracy"] for record in run.history[-2:]) == found.best.figures[0]
+    assert mean(record["valid_accuracy"] for record in run.history[-2:]) == found.best.scores[0]
 
 
 def test_the_table_has_a_row_for_each_trial(found, folder):
     rows = list(csv.DictReader((folder / "trials.csv").read_text().splitlines()))
     assert [int(row["trial"]) for row in rows] == [trial.number for trial in found.trials]
-    assert [float(row["valid_accuracy"]) for row in rows] == [trial.figure for trial in found.trials]
+    assert [float(row["valid_accuracy"]) for row in rows] == [trial.score for trial in found.trials]
     assert {row["dim"] for row in rows} <= {"8", "16"}
 
 
 def test_the_report_stands_alone_and_shows_every_setting(found, folder):
     told = (folder / "report.html").read_text()
-    assert not re.search(r"https?://|<script|<link|src=", told)
+    assert is_self_contained(told)
     for name, entry in found.space.items():
         is_searched = not isinstance(entry, tuple) or len(entry) > 1
         assert (f'aria-label="accuracy by {name}"' in told) == is_searched
-    assert f"{found.best.figure:.4f}" in told
+    assert f"{found.best.score:.4f}" in told
     assert set(found.importances) >= {"lr", "dim"}, "ten trials have finished"
     assert sum(found.importances.values()) == pytest.approx(1)
     assert "PED-ANOVA" in told
@@ -179,15 +182,15 @@ def test_the_report_stands_alone_and_shows_every_setting(found, folder):
 
 def test_the_report_says_what_the_best_figure_is_worth(found):
     start, better = (
-        Tried(i, "finished", found.trials[0].settings, mean(figures), figures, 10, 1.0, is_start=i == 0)
+        TrialResult(i, "finished", found.trials[0].settings, mean(figures), figures, 10, 1.0, is_start=i == 0)
         for i, figures in enumerate([(0.5, 0.6), (0.7, 0.7)])
     )
-    told = verdict(replace(found, trials=(start, better)))
+    told = judge_best(replace(found, trials=(start, better)))
     assert told.startswith("The best is ahead of where it began by 0.1500 ± 0.0500")
     assert "mnagt trials best.toml --first-seed 5" in told
-    assert verdict(replace(found, trials=(start,))).startswith("No trial was better than the settings")
-    lost = replace(start, state="lost", figure=None, figures=())
-    assert "No trial has come to its end yet" in page(replace(found, trials=(lost,), importances={}))
+    assert judge_best(replace(found, trials=(start,))).startswith("No trial was better than the settings")
+    lost = replace(start, state="lost", score=None, scores=())
+    assert "No trial has come to its end yet" in build_page(replace(found, trials=(lost,), importances={}))
 
 
 # Interrupted, and gone on with
@@ -196,25 +199,39 @@ def test_the_report_says_what_the_best_figure_is_worth(found):
 def test_a_search_in_two_parts_is_the_search_in_one(found, tmp_path):
     told = []
 
-    def soon_stop(trial: Tried) -> None:
+    def soon_stop(trial: TrialResult) -> None:
         told.append(trial)
         if len(told) == 7:
             Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     with pytest.raises(Interrupted):
-        tune(START, tmp_path, search=SEARCH, space=LITTLE, told=soon_stop)
+        tune(START, tmp_path, search=SEARCH, space=LITTLE, on_trial=soon_stop)
     assert 7 <= len(told) < 13
     assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + len(told)
-    tuned = tune(START, tmp_path, search=SEARCH, space=LITTLE, told=soon_stop)
+    tuned = tune(START, tmp_path, search=SEARCH, space=LITTLE, on_trial=soon_stop)
     assert len(told) == 13
     assert outcome(tuned) == outcome(found)
 
 
 def test_a_finished_search_is_not_run_again_and_no_trial_begins_after_the_time_is_up(found, folder, tmp_path):
     told = []
-    assert tune(START, folder, search=SEARCH, space=LITTLE, told=told.append) == found
-    tune(START, folder, search=replace(SEARCH, trials=20, timeout=0.0), space=LITTLE, told=told.append)
+    assert tune(START, folder, search=SEARCH, space=LITTLE, on_trial=told.append) == found
+    tune(START, folder, search=replace(SEARCH, trials=20, timeout=0.0), space=LITTLE, on_trial=told.append)
     assert told == []
+
+
+def test_a_search_of_version_0_1_goes_on(tmp_path):
+    fixtures = Path(__file__).parents[1] / "fixtures" / "v0.1"
+    shutil.unpack_archive(fixtures / "tune.zip", tmp_path)
+    recipe, told = read_recipe(fixtures / "small.toml"), []
+    tuned = tune(recipe, tmp_path / "tune", search=TuneConfig(trials=3, seeds=1), on_trial=told.append)
+    assert [trial.number for trial in told] == [2]
+    assert [trial.score for trial in tuned.trials[:2]] == [pytest.approx(6 / 19), pytest.approx(23 / 38)]
+    assert tuned.start is tuned.trials[0]
+    assert tuned.trials[0].settings == starting_point(recipe, tuned.space)
+    assert all(trial.settings.keys() == tuned.space.keys() for trial in tuned.trials)
+    assert tuned.recipe is not None
+    assert read_recipe(tmp_path / "tune" / "best.toml").settings["dim"] == tuned.recipe.settings["dim"]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +250,7 @@ def test_a_search_goes_on_as_it_began(found, folder, config, seeds, said):
 def test_two_searches_do_not_share_a_folder(tmp_path):
     with (tmp_path / LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="another search is at work there; wait for it or choose another --out"):
+        with pytest.raises(InputError, match="another search is running there; wait for it or choose another --out"):
             tune(START, tmp_path, search=SEARCH)
 
 
@@ -246,26 +263,26 @@ def test_a_damaged_study_is_named(tmp_path):
 def test_a_trial_that_never_ends_is_given_up(tmp_path):
     """As if the process had been killed each time that it was at it."""
     seen = []
-    for _ in range(TRIES + 1):
+    for _ in range(MAX_ATTEMPTS + 1):
         tune(START, tmp_path, search=replace(SEARCH, timeout=0.0), space=LITTLE)
         study = optuna.load_study(study_name=STUDY, storage=f"sqlite:///{tmp_path / STUDY}")
         seen.append([trial.state.name for trial in study.trials])
         if "WAITING" in seen[-1]:
             study.ask()
-    assert seen == [["FAIL"] * i + ["WAITING"] * (i < TRIES) for i in range(TRIES + 1)]
+    assert seen == [["FAIL"] * i + ["WAITING"] * (i < MAX_ATTEMPTS) for i in range(MAX_ATTEMPTS + 1)]
 
 
 def test_ctrl_c_stops_trials_that_run_side_by_side(tmp_path):
-    told: list[Tried] = []
+    told: list[TrialResult] = []
 
-    def stop(trial: Tried) -> None:
+    def stop(trial: TrialResult) -> None:
         told.append(trial)
         os.kill(os.getpid(), signal.SIGINT)
 
     search = replace(SEARCH, trials=50, seeds=1, jobs=2)
     longer = replace(START, train=replace(START.train, epochs=20))
     with pytest.raises(Interrupted):
-        tune(longer, tmp_path, search=search, space=LITTLE, dataset=load_dataset("MUTAG"), told=stop)
+        tune(longer, tmp_path, search=search, space=LITTLE, dataset=load_dataset("MUTAG"), on_trial=stop)
     assert not multiprocessing.active_children()
     assert 1 <= len(told) <= 2
     study = optuna.load_study(study_name=STUDY, storage=f"sqlite:///{tmp_path / STUDY}")
@@ -278,17 +295,17 @@ def test_settings_are_drawn_and_results_told_while_others_wait(tmp_path):
     """SQLite would hand a waiting trial to two processes."""
     seen = []
 
-    class Seen(Ground):
+    class Seen(Search):
         @contextmanager
-        def turn(self, storage: optuna.storages.BaseStorage) -> Iterator[None]:
-            with super().turn(storage):
+        def lock(self, storage: optuna.storages.BaseStorage) -> Iterator[None]:
+            with super().lock(storage):
                 seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
                 yield
                 seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
 
     mutag, space = load_dataset("MUTAG"), search_space(START, LITTLE, SEARCH.only)
-    study = open_study(Ground(START, space, 1, tmp_path), mutag)
-    tried = Bench(Seen(START, space, 1, tmp_path), mutag, goal=1).trial()
+    study = open_study(Search(START, space, 1, tmp_path), mutag)
+    tried = TrialRunner(Seen(START, space, 1, tmp_path), mutag, Budget(1)).run()
     assert tried is not None
     assert tried.is_start
     assert seen == [[(state, n)] for state, n in (("WAITING", 0), ("RUNNING", 3), ("RUNNING", 3), ("COMPLETE", 3))]

@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 
 from mnagt.errors import InputError
-from mnagt.experiments.ledger import resolved
-from mnagt.experiments.tune_space import RANGES, Range, read_space, search_space, start_of, varied, with_settings
-from mnagt.models import MODELS
-from mnagt.training.config import RunConfig, TrainConfig
+from mnagt.experiments.ledger import resolve_config
+from mnagt.experiments.tune_space import (
+    RANGES,
+    Range,
+    read_space,
+    search_space,
+    searched_settings,
+    starting_point,
+    with_settings,
+)
+from mnagt.models.registry import MODELS
+from mnagt.runs.config import RunConfig, TrainConfig
 
 GIN = RunConfig("MUTAG", "gin")
 
@@ -21,8 +29,8 @@ def test_every_model_can_be_searched_and_starts_from_itself(name):
     config = RunConfig("MUTAG", name)
     space = search_space(config)
     assert {"lr", "weight_decay", "dim", "depth", "dropout"} <= space.keys()
-    assert start_of(config, space).keys() == space.keys()
-    assert resolved(with_settings(config, start_of(config, space))) == resolved(config)
+    assert starting_point(config, space).keys() == space.keys()
+    assert resolve_config(with_settings(config, starting_point(config, space))) == resolve_config(config)
 
 
 def drawn_from(entry: Range | tuple, chance: random.Random) -> Any:
@@ -37,7 +45,7 @@ def test_whatever_is_drawn_can_be_built(name):
     config, chance = RunConfig("MUTAG", name), random.Random(7)
     for _ in range(20):
         drawn = {setting: drawn_from(entry, chance) for setting, entry in search_space(config).items()}
-        run = resolved(with_settings(config, drawn))
+        run = resolve_config(with_settings(config, drawn))
         settings = run["train"] | run["settings"]
         assert settings | drawn == settings
 
@@ -62,7 +70,7 @@ def test_zero_has_no_place_on_a_logarithmic_scale():
     config = RunConfig("MUTAG", "gin", train=TrainConfig(weight_decay=0.0))
     space = search_space(config)
     assert space["weight_decay"] == RANGES["weight_decay"]
-    assert "weight_decay" not in start_of(config, space)
+    assert "weight_decay" not in starting_point(config, space)
 
 
 def test_a_table_goes_before_the_ranges(tmp_path: Path):
@@ -77,8 +85,8 @@ def test_a_table_goes_before_the_ranges(tmp_path: Path):
         "clip": (0.0, 1.0),
     }
     assert isinstance(space["lr"].high, float)  # type: ignore[union-attr]
-    assert "dim" not in varied(space)
-    assert "dim" not in start_of(GIN, space)
+    assert "dim" not in searched_settings(space)
+    assert "dim" not in starting_point(GIN, space)
 
 
 def test_only_some_settings_are_searched():
@@ -90,7 +98,7 @@ def test_only_some_settings_are_searched():
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"lrr": [1]}, "space: no setting of gin 'lrr'; did you mean 'lr'? there are: average"),
+        ({"lrr": [1]}, "space: no setting of gin 'lrr'; did you mean 'lr'? there are: batch_size"),
         ({"max_hop": [1]}, "space: no setting of gin 'max_hop'"),
         ({"epochs": [10, 20]}, "space: epochs is the same for all trials; take it out, and set it for the run"),
         ({"depth": {"low": 2.5, "high": 4}}, "space: depth: depth: expected a whole number, got 2.5"),

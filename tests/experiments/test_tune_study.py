@@ -19,10 +19,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mnagt import load_dataset
 from mnagt.errors import InputError
-from mnagt.experiments.tune import Bench, TuneConfig, tune
+from mnagt.experiments.tune import TuneConfig, tune
 from mnagt.experiments.tune_space import search_space
-from mnagt.experiments.tune_study import Ground, Signs, beating, begin_anew, located, open_study
-from mnagt.training.config import RunConfig, TrainConfig
+from mnagt.experiments.tune_study import Search, open_study, resolve_storage, retry
+from mnagt.experiments.tune_trials import Budget, TrialRunner
+from mnagt.runs.config import RunConfig, TrainConfig
 
 START = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=2, batch_size=64), device="cpu")
 SPACE = {"dim": [8, 16], "depth": 1}
@@ -41,7 +42,7 @@ def begun(storage: str, out: Path, *words: str) -> subprocess.Popen:
 
 
 def trials_of(storage: str, name: str = "MUTAG-gin") -> list[optuna.trial.FrozenTrial]:
-    there = Ground(START, {}, 1, Path(), shared=located(storage)).storage()
+    there = Search(START, {}, 1, Path(), shared=resolve_storage(storage)).connect()
     try:
         return optuna.load_study(study_name=name, storage=there).trials
     finally:
@@ -108,7 +109,7 @@ def test_a_trial_whose_process_is_killed_is_begun_anew_by_another(tmp_path):
     other.send_signal(signal.SIGKILL)
     other.communicate()
     done, told = [trial.number for trial in trials_of(storage) if trial.state.name == "COMPLETE"], []
-    tuned = tune(longer, tmp_path / "out", search=search(storage, 3, patience=1.0), told=told.append)
+    tuned = tune(longer, tmp_path / "out", search=search(storage, 3, patience=1.0), on_trial=told.append)
     assert Counter(trial.state for trial in tuned.trials) == {"finished": 3, "lost": 1}
     finished = [trial.number for trial in tuned.trials if trial.state == "finished"]
     assert sorted([*done, *(trial.number for trial in told)]) == finished
@@ -117,45 +118,66 @@ def test_a_trial_whose_process_is_killed_is_begun_anew_by_another(tmp_path):
 
 
 def is_under_way(storage: str) -> bool:
-    """A trial has given a sign, and is not over."""
+    """A trial has its settings, and is not over."""
     try:
-        return any(trial.state.name == "RUNNING" and "beat" in trial.user_attrs for trial in trials_of(storage))
+        return any(trial.state.name == "RUNNING" and trial.params for trial in trials_of(storage))
     except (KeyError, RuntimeError, SQLAlchemyError):  # there is no search yet, or not all its tables
         return False
 
 
-def test_a_trial_is_lost_when_it_gives_no_sign_for_long():
-    study, signs = optuna.create_study(), Signs(0.4)
-    quiet, lively = study.ask(), study.ask()
-    with beating(lively, 0.4):
-        assert signs.lost(study) == []
-        time.sleep(0.6)
-        assert [trial.number for trial in signs.lost(study)] == [quiet.number]
-    begin_anew(study, signs.lost(study))
-    assert [trial.state.name for trial in study.trials] == ["FAIL", "RUNNING", "WAITING"]
+@pytest.mark.parametrize("storage", ["sqlite:///{}/shared.db", "{}/shared.log"])
+def test_a_trial_without_a_heartbeat_is_lost_and_its_settings_come_next(storage, tmp_path):
+    space = search_space(START, SPACE, ("lr", "dim"))
+    search = Search(START, space, 1, tmp_path, resolve_storage(storage.format(tmp_path)), "it", patience=1.0)
+    open_study(search, load_dataset("MUTAG"))
+    runner = TrialRunner(search, load_dataset("MUTAG"), Budget(2))
+    quiet, lively = runner.ask(), runner.ask()
+    assert quiet is not None
+    assert lively is not None
+    assert runner.ask() is None, "two are enough"
+    until = time.monotonic() + 30
+    while (again := runner.ask()) is None and time.monotonic() < until:
+        runner.study._storage.record_heartbeat(lively._trial_id)  # type: ignore[attr-defined]
+        time.sleep(0.2)
+    assert again is not None
+    assert again.params == quiet.params
+    assert [trial.state.name for trial in runner.study.trials] == ["FAIL", "RUNNING", "RUNNING"]
 
 
 def test_a_trial_that_was_given_up_counts_once_when_it_ends_after_all(tmp_path, monkeypatch):
     """As if its machine had slept meanwhile."""
     mutag, space = load_dataset("MUTAG"), search_space(START, SPACE, ("lr", "dim"))
-    ground = Ground(START, space, 1, tmp_path, located(str(tmp_path / "shared.log")), "it")
-    study = open_study(ground, mutag)
-    bench, train = Bench(ground, mutag, goal=1), Bench.train
+    search = Search(START, space, 1, tmp_path, resolve_storage(str(tmp_path / "shared.log")), "it")
+    study = open_study(search, mutag)
+    runner, train = TrialRunner(search, mutag, Budget(1)), TrialRunner.train
 
-    def sleepy(self: Bench, *args: object) -> None:
+    def sleep_meanwhile(self: TrialRunner, *args: object) -> None:
         train(self, *args)  # type: ignore[arg-type]
-        begin_anew(study, study.get_trials(states=(optuna.trial.TrialState.RUNNING,)))
+        (running,) = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+        retry(study, running)
 
-    monkeypatch.setattr(Bench, "train", sleepy)
-    late = bench.trial()
+    monkeypatch.setattr(TrialRunner, "train", sleep_meanwhile)
+    late = runner.run()
     monkeypatch.undo()
     assert late is not None
     assert late.state == "lost"
-    again = bench.trial()
+    again = runner.run()
     assert again is not None
     assert (again.state, again.settings, again.is_start) == ("finished", late.settings, True)
-    assert bench.trial() is None
+    assert runner.run() is None
     assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE"]
+
+
+def test_a_shared_search_of_version_0_1_goes_on_with_its_data(tmp_path):
+    """Its digest of the data set was computed from other columns."""
+    mutag, space = load_dataset("MUTAG"), search_space(START, SPACE, ("lr", "dim"))
+    search = Search(START, space, 1, tmp_path, resolve_storage(f"sqlite:///{tmp_path}/shared.db"), "it")
+    study = open_study(search, mutag)
+    study.set_user_attr("search", {**study.user_attrs["search"], "digest": "8185c0407c6565fac5f06ca1"})
+    open_study(search, mutag)
+    study.set_user_attr("search", {**study.user_attrs["search"], "digest": "8185c0407c6565fac5f06ca2"})
+    with pytest.raises(InputError, match="began with digest 8185"):
+        open_study(search, mutag)
 
 
 def test_a_shared_search_is_the_same_for_all(tmp_path):

@@ -117,10 +117,12 @@ def test_moving_to_where_it_is_changes_nothing(batch):
 
 def test_missing_columns_are_told_in_words():
     batch = random_batch([3, 2], 0.5, seed=0, node_labels=True, edge_values=True)
-    assert batch.columns_missing("node", Columns(labels=(13, 13))) is None
-    assert batch.columns_missing("edge", Columns(values=7)) is None
-    assert "2 categorical and 1 continuous node columns" in (batch.columns_missing("node", Columns((13, 13), 1)) or "")
-    assert "carry 0 and 7" in (batch.columns_missing("edge", Columns((5,), 7)) or "")
+    assert batch.describe_missing_columns("node", Columns(labels=(13, 13))) is None
+    assert batch.describe_missing_columns("edge", Columns(values=7)) is None
+    assert "2 categorical and 1 continuous node columns" in (
+        batch.describe_missing_columns("node", Columns((13, 13), 1)) or ""
+    )
+    assert "carry 0 and 7" in (batch.describe_missing_columns("edge", Columns((5,), 7)) or "")
 
 
 @given(batches(**ANY, targets=None), st.integers(0, 99))

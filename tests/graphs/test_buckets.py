@@ -104,7 +104,7 @@ def test_a_layout_is_the_identity_when_slots_are_rows(sizes, step):
 def test_collecting_undoes_spreading(sizes, step):
     nodes = Buckets.plan(sizes, step=step).nodes
     rows = torch.randn(int(sizes.sum()), 3, generator=generator(0))
-    torch.testing.assert_close(nodes.collect(nodes.spread(rows)), rows)
+    torch.testing.assert_close(nodes.unpad(nodes.pad(rows)), rows)
 
 
 @pytest.mark.parametrize("step", [1, 4])
@@ -113,9 +113,9 @@ def test_only_filled_slots_pass_gradients(step):
     nodes, is_node = buckets.nodes, filled(buckets)
     rows = torch.randn(12, 2, dtype=torch.double, generator=generator(0), requires_grad=True)
     weight = torch.randn(len(is_node), 2, dtype=torch.double, generator=generator(1))
-    (spread,) = torch.autograd.grad((nodes.spread(rows) * weight).sum(), rows)
-    torch.testing.assert_close(spread, weight[nodes.slot_of_row])
+    (padded,) = torch.autograd.grad((nodes.pad(rows) * weight).sum(), rows)
+    torch.testing.assert_close(padded, weight[nodes.slot_of_row])
 
     slots = torch.randn(len(is_node), 2, dtype=torch.double, generator=generator(2), requires_grad=True)
-    (collected,) = torch.autograd.grad(nodes.collect(slots).sum(), slots)
-    torch.testing.assert_close(collected, is_node.double()[:, None].expand(-1, 2))
+    (unpadded,) = torch.autograd.grad(nodes.unpad(slots).sum(), slots)
+    torch.testing.assert_close(unpadded, is_node.double()[:, None].expand(-1, 2))

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from strategies import alone, batches, generator, order_within, random_batch, renamed
 
 from mnagt.errors import InputError
-from mnagt.graphs import balls as module_of_balls
 from mnagt.graphs import dense
-from mnagt.graphs.balls import ball_counts, balls
+from mnagt.graphs import ego_statistics as module_of_balls
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.convert import from_networkx, to_networkx
+from mnagt.graphs.ego_statistics import count_ego_networks, ego_statistics
 from mnagt.graphs.encodings import ENCODINGS, flip_signs, laplacian, random_walk, shortest_paths
 
 SAME: dict[str, Any] = {"atol": 1e-5, "rtol": 1e-5}
@@ -57,7 +57,7 @@ def test_a_walk_on_an_odd_cycle_returns_after_an_odd_round():
 
 @given(batches(is_directed=None), st.integers(1, 3))
 def test_balls_are_counted_as_they_are_drawn(batch, radius):
-    for g, encoding in enumerate(balls(batch, radius).split(batch.sizes.tolist())):
+    for g, encoding in enumerate(ego_statistics(batch, radius).split(batch.sizes.tolist())):
         a = adjacency(alone(batch, g))
         graph = networkx.from_numpy_array(np.maximum(a, a.T) > 0)
         graph.remove_edges_from(list(networkx.selfloop_edges(graph)))
@@ -76,14 +76,14 @@ def test_balls_of_large_graphs_are_those_of_small_ones(batch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module_of_balls, "LARGE", 3)
         patch.setattr(module_of_balls, "PAIRS_AT_ONCE", 7)
-        edge_by_edge = ball_counts(replace(batch), 1)
-    assert torch.equal(edge_by_edge, ball_counts(batch, 1))
+        edge_by_edge = count_ego_networks(replace(batch), 1)
+    assert torch.equal(edge_by_edge, count_ego_networks(batch, 1))
 
 
 def test_balls_of_a_graph_of_any_size():
     place = torch.arange(50_000)
     ends = torch.cat([torch.stack([place, place.roll(far)]) for far in (1, 2, -1, -2)], dim=1)
-    ring = balls(GraphBatch.from_edges(ends, [50_000, 1]), 1)
+    ring = ego_statistics(GraphBatch.from_edges(ends, [50_000, 1]), 1)
     five = torch.tensor([[np.log(5), 7 / 10, 0.0]], dtype=torch.float32)  # a node, two on each side, and their edges
     torch.testing.assert_close(ring, torch.cat([five.expand(50_000, -1), torch.zeros(1, 3)]))
 
@@ -112,7 +112,7 @@ def test_components_are_as_many_as_eigenvectors_left_out(batch):
 def test_isolated_nodes_and_single_nodes_encode_as_zeros(is_directed):
     batch = random_batch([1, 5, 7, 11] * 20, 0.15, seed=0, is_directed=is_directed)
     is_isolated = (batch.in_degree == 0) & (torch.bincount(batch.source, minlength=batch.num_nodes) == 0)
-    for encode in (random_walk, laplacian, balls):
+    for encode in (random_walk, laplacian, ego_statistics):
         assert not encode(batch, 3)[is_isolated].any()
 
 
@@ -144,7 +144,7 @@ def test_laplacian_signs_do_not_depend_on_names_where_nothing_ties(seed):
 @given(batches(is_directed=None), st.integers(0, 99))
 def test_renaming_nodes_renames_walks_and_eigenspaces(batch, seed):
     order = order_within(batch, seed)
-    for encode in (random_walk, balls):
+    for encode in (random_walk, ego_statistics):
         torch.testing.assert_close(encode(renamed(batch, order), 5), encode(batch, 5)[order], **SAME)
     whole = batch.sizes.max().item()  # the full spectrum past zero: its projector has no free rotation left
     one, other = laplacian(batch, whole)[order], laplacian(renamed(batch, order), whole)
@@ -221,7 +221,7 @@ def test_small_pieces_give_the_same_as_large_ones(encode, monkeypatch):
     torch.testing.assert_close(encode(batch, 3), whole)
 
 
-@pytest.mark.parametrize("encode", [random_walk, balls, laplacian, shortest_paths])
+@pytest.mark.parametrize("encode", [random_walk, ego_statistics, laplacian, shortest_paths])
 def test_a_graph_too_large_is_refused_with_its_cost(encode):
     batch = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [3, 20_000])
     with pytest.raises(InputError, match=r"graph 1 has 20000 nodes.*26\.8 GiB"):

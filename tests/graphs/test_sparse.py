@@ -4,14 +4,14 @@ from hypothesis import strategies as st
 from strategies import generator
 from torch import Tensor
 
-from mnagt.graphs.sparse import Incidence, pointer, pointer_of_counts, ragged_arange, take
+from mnagt.graphs.sparse import Incidence, ptr_from_counts, ptr_from_index, ragged_arange, take
 
 
 def random_incidence(rows: int, columns: int, density: float, seed: int) -> tuple[Incidence, Tensor]:
     """A random 0/1 matrix, row by row and dense."""
     dense = (torch.rand(rows, columns, generator=generator(seed)) < density).double()
     row, index = dense.nonzero().T
-    return Incidence(index, pointer(row, rows), columns), dense
+    return Incidence(index, ptr_from_index(row, rows), columns), dense
 
 
 incidences = st.builds(
@@ -67,7 +67,7 @@ def test_taking_copies_rows_and_sums_their_gradients(index):
 
 @given(st.lists(st.integers(0, 4), max_size=9))
 def test_a_pointer_bounds_the_sorted_rows(row):
-    ptr = pointer(torch.tensor(row, dtype=torch.long), 5).tolist()
+    ptr = ptr_from_index(torch.tensor(row, dtype=torch.long), 5).tolist()
     assert [sorted(row)[ptr[i] : ptr[i + 1]] for i in range(5)] == [[i] * row.count(i) for i in range(5)]
 
 
@@ -76,4 +76,4 @@ def test_a_ragged_range_is_its_ranges_end_to_end(ranges):
     start, counts = torch.tensor(ranges, dtype=torch.long).view(-1, 2).T
     expected = [i for first, count in ranges for i in range(first, first + count)]
     assert ragged_arange(start, counts, len(expected)).tolist() == expected
-    assert pointer_of_counts(counts)[-1] == len(expected)
+    assert ptr_from_counts(counts)[-1] == len(expected)

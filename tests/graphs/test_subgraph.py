@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import assert_same, batches, generator, order_within, random_batch, renamed
 
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.subgraph import descending, is_top, subgraph
+from mnagt.graphs.subgraph import induce_subgraph, is_top, sort_by_score
 
 
 def some_of(graph: GraphBatch, seed: int) -> torch.Tensor:
@@ -30,7 +30,7 @@ def induced(graph: GraphBatch, is_kept: torch.Tensor) -> GraphBatch:
 @given(batches(is_directed=False), st.integers(0, 99))
 def test_a_subgraph_is_what_its_nodes_induce(graph, seed):
     is_kept = some_of(graph, seed)
-    part, rows = subgraph(graph, is_kept)
+    part, rows = induce_subgraph(graph, is_kept)
     assert_same(part, induced(graph, is_kept))
     assert rows.tolist() == is_kept.nonzero().flatten().tolist()
 
@@ -38,12 +38,12 @@ def test_a_subgraph_is_what_its_nodes_induce(graph, seed):
 @given(batches(), st.integers(0, 99))
 def test_uncut_it_begins_with_the_same_and_the_rest_is_loops(graph, seed):
     is_kept = some_of(graph, seed)
-    cut, cut_rows = subgraph(graph, is_kept)
-    whole, rows = subgraph(graph, is_kept, is_cut=False)
+    cut, cut_rows = induce_subgraph(graph, is_kept)
+    whole, rows = induce_subgraph(graph, is_kept, is_cut=False)
     nodes, edges, graphs = cut.num_nodes, cut.num_edges, graph.num_graphs
     assert (whole.num_nodes, whole.num_edges, whole.num_graphs) == (graph.num_nodes, graph.num_edges, graphs + 1)
-    assert whole.filled is not None
-    assert [int(n) for n in whole.filled[:3]] == [graphs, nodes, edges]
+    assert whole.padding is not None
+    assert [int(n) for n in whole.padding[:3]] == [graphs, nodes, edges]
     torch.testing.assert_close(rows[:nodes], cut_rows)
     assert sorted(rows.tolist()) == list(range(graph.num_nodes))
     torch.testing.assert_close(whole.edge_index[:, :edges], cut.edge_index)
@@ -61,10 +61,10 @@ def test_cut_twice_or_not_at_all_the_same_is_real(graph, seed):
     for again in range(2):
         is_kept = some_of(cut, seed + again)
         spare = torch.zeros(whole.num_nodes - cut.num_nodes, dtype=torch.bool)
-        whole, _ = subgraph(whole, torch.cat([is_kept, spare]), is_cut=False)
-        cut, _ = subgraph(cut, is_kept)
-    assert whole.filled is not None
-    assert [int(n) for n in whole.filled[:3]] == [graph.num_graphs, cut.num_nodes, cut.num_edges]
+        whole, _ = induce_subgraph(whole, torch.cat([is_kept, spare]), is_cut=False)
+        cut, _ = induce_subgraph(cut, is_kept)
+    assert whole.padding is not None
+    assert [int(n) for n in whole.padding[:3]] == [graph.num_graphs, cut.num_nodes, cut.num_edges]
     torch.testing.assert_close(whole.edge_index[:, : cut.num_edges], cut.edge_index)
 
 
@@ -72,7 +72,7 @@ def test_cut_twice_or_not_at_all_the_same_is_real(graph, seed):
 def test_nodes_stand_by_score_graph_by_graph(graph):
     score = torch.randn(graph.num_nodes, generator=generator(0))
     each = [part.sort(descending=True).values for part in score.split(graph.sizes.tolist())]
-    torch.testing.assert_close(score[descending(score, graph)], torch.cat(each))
+    torch.testing.assert_close(score[sort_by_score(score, graph)], torch.cat(each))
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.8, 1.0])

@@ -18,17 +18,17 @@ from strategies import (
 )
 
 from mnagt.attention.mixers import MIXERS
-from mnagt.data.fixed import NO_GRAPH, FixedBatches, Shape
 from mnagt.data.packed import PackedDataset
+from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches, Shape
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
-from mnagt.models import MODELS, build_model, full_settings
-from mnagt.models.graph_model import GraphModel
-from mnagt.models.norms import NORMS
-from mnagt.models.readouts import READOUTS
+from mnagt.inference.weights import load_tensors, load_weights, save_tensors
+from mnagt.models.registry import MODELS, build_model, full_settings
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.norms import NORMS
+from mnagt.nn.readouts import READOUTS
 from mnagt.tasks import Regression
-from mnagt.training.checkpoint import load_tensors, load_weights, save_tensors
 
 OUTPUTS = 3
 FEATURES = {
@@ -49,15 +49,15 @@ VARIANTS: list[Variant] = [
     ("mnagt", {"attention": "linear"}),
     ("mnagt", {"attention": "cosine"}),
     ("mnagt", {"random_walk": 3}),
-    ("mnagt", {"balls": 2}),
+    ("mnagt", {"ego_radius": 2}),
     ("mnagt", {"max_hop": 0}),
-    ("mnagt", {"trees": 3, "leaves": 5}),
+    ("mnagt", {"forest_trees": 3, "forest_max_leaves": 5}),
     ("mnagt-paper", {"adjacency": "row", "heads": 3, "head_dim": 11}),
-    ("sat", {"readout": "virtual", "degree": False, "norm": "layer", "conv": "gcn"}),
-    ("gt", {"laplacian": 0, "readout": "virtual", "norm": "layer"}),
-    ("graphtrans", {"readout": "virtual", "conv": "gcn"}),
+    ("sat", {"readout": "virtual-node", "degree": False, "norm": "layer", "conv": "gcn"}),
+    ("gt", {"laplacian": 0, "readout": "virtual-node", "norm": "layer"}),
+    ("graphtrans", {"readout": "virtual-node", "conv": "gcn"}),
     ("graphtrans", {"virtual": True, "conv": "gcn"}),
-    ("gps", {"readout": "virtual", "random_walk": 0}),
+    ("gps", {"readout": "virtual-node", "random_walk": 0}),
     ("gps", {"conv": "gated"}),
 ]
 
@@ -123,7 +123,7 @@ def test_filling_changes_no_answer_no_gradient_and_no_statistic(variant: Variant
     settings = settings | {each: 0.0 for each in full_settings(name, {}) if each.endswith("dropout")}
     batch = doubled(replace(batch_like(features), targets=torch.zeros(7, 1)))
     dataset = PackedDataset.from_batch("toys", Regression(("t",)), batch)
-    filled = FixedBatches(dataset).batch(torch.tensor([*range(7), NO_GRAPH]), Shape(8, 41, 57))
+    filled = PaddedBatches(dataset).batch(torch.tensor([*range(7), NO_GRAPH]), Shape(8, 41, 57))
     kept = []
     for graphs in (batch, filled):
         model = built(name, settings, features).double().train()

@@ -7,13 +7,13 @@ from torch import nn
 
 from mnagt.errors import InputError
 from mnagt.graphs.features import Columns, Features
-from mnagt.models.convolutions import GAT, GCNE, SAGE
 from mnagt.models.gat import GatConfig, gat
 from mnagt.models.gcn import GcnConfig, gcn
 from mnagt.models.gin import GinConfig, gin
-from mnagt.models.norms import BatchNorm
 from mnagt.models.sage import SageConfig, sage
-from mnagt.models.virtual import VirtualConfig, WithVirtualNode, gcn_virtual, gin_virtual
+from mnagt.models.virtual_node import VirtualConfig, WithVirtualNode, gcn_virtual, gin_virtual
+from mnagt.nn.convolutions import GAT, GCNE, SAGE
+from mnagt.nn.norms import BatchNorm
 
 pyg = pytest.importorskip("torch_geometric.nn")
 from torch_geometric.nn import models as pyg_models  # noqa: E402
@@ -70,8 +70,8 @@ def copy_gin(ours, theirs):
 STACKS = {
     "gcn": (gcn, GcnConfig(DIM, DEPTH), pyg_models.GCN, {}, copy_gcn),
     "sage": (sage, SageConfig(DIM, DEPTH), pyg_models.GraphSAGE, {}, copy_sage),
-    "gat": (gat, GatConfig(DIM, DEPTH, HEADS), pyg_models.GAT, {"heads": HEADS}, copy_gat),
-    "gin": (gin, GinConfig(DIM, DEPTH), pyg_models.GIN, {}, copy_gin),
+    "gat": (gat, GatConfig(DIM, DEPTH, heads=HEADS), pyg_models.GAT, {"heads": HEADS}, copy_gat),
+    "gin": (gin, GinConfig(DIM, DEPTH, conv="gin"), pyg_models.GIN, {}, copy_gin),
 }
 
 
@@ -108,7 +108,7 @@ def test_gat_scores_edges_as_pytorch_geometric_does(is_directed):
 
 
 def test_attention_of_gat_adds_up_to_one(graph, x):
-    on_edges, on_self = GAT(DIM, WITH_EDGES.edges, heads=HEADS).eval().shares(x, graph)
+    on_edges, on_self = GAT(DIM, WITH_EDGES.edges, heads=HEADS).eval().weights(x, graph)
     torch.testing.assert_close(graph.edges_into @ on_edges + on_self, torch.ones(graph.num_nodes, HEADS))
 
 
@@ -175,7 +175,7 @@ def test_the_virtual_node_starts_at_zero_and_is_updated_after_every_layer_but_th
 def test_with_a_virtual_node_the_last_layer_and_the_head_are_linear_at_their_end(build, graph):
     model = build(VirtualConfig(DIM, DEPTH, readout="mean"), WITH_EDGES, 3)
     (stack,) = model.layers
-    nodes = stack(*model.start(graph))
+    nodes = stack(*model.encode(graph))
     assert (nodes < 0).any()
     (answer,) = model.head
     means = torch.stack([part.mean(dim=0) for part in nodes.split(graph.sizes.tolist())])

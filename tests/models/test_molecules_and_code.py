@@ -4,9 +4,10 @@ import pytest
 import torch
 from data import ogb_files
 
-from mnagt.data import load_dataset
 from mnagt.data.packed import PackedDataset
-from mnagt.models import MODELS, build_model
+from mnagt.data.registry import load_dataset
+from mnagt.models.registry import MODELS, build_model
+from mnagt.nn.readouts import Concat
 from mnagt.tasks import SubTokens, Task
 
 GRAPHS = 7
@@ -17,7 +18,7 @@ def some(request, data_root, tmp_path_factory) -> tuple[PackedDataset, Task]:
     """The beginning of a data set, and its task as training finds it."""
     path = tmp_path_factory.mktemp("some") / request.param
     dataset = load_dataset(ogb_files.beginning(data_root / request.param, path, graphs=200))
-    return dataset, dataset.task.fitted(dataset.targets)
+    return dataset, dataset.task.fit(dataset.targets)
 
 
 @pytest.mark.real_data
@@ -26,7 +27,7 @@ def test_steps_lower_the_loss(name, some):
     dataset, task = some
     batch = dataset.batch(torch.arange(len(dataset))[dataset.sizes < 40][:GRAPHS])
     torch.manual_seed(0)
-    model = build_model(name, {}, dataset.features, task.outputs)
+    model = build_model(name, {}, dataset.features, task.num_outputs)
     optimizer = torch.optim.Adam(model.parameters(), 1e-4)
     losses = []
     for _ in range(4):
@@ -46,7 +47,7 @@ def test_answers_can_be_learned_by_heart(some):
     dataset, task = some
     batch = dataset.batch(torch.arange(len(dataset))[dataset.sizes < 40][:GRAPHS])
     torch.manual_seed(0)
-    model = build_model("gin-virtual", {"depth": 2}, dataset.features, task.outputs)
+    model = build_model("gin-virtual", {"depth": 2}, dataset.features, task.num_outputs)
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     first = task.scores(model(batch).detach(), batch.targets)[task.metric]
     for _ in range(60):
@@ -63,8 +64,8 @@ def test_answers_can_be_learned_by_heart(some):
 @pytest.mark.parametrize("name", MODELS)
 def test_thousands_of_words_come_from_one_map(name, some):
     dataset, task = some
-    model = build_model(name, {}, dataset.features, task.outputs)
-    maps = [each for each in model.head if isinstance(each, torch.nn.Linear)]
+    model = build_model(name, {}, dataset.features, task.num_outputs)
+    maps = [each for each in model.head.children() if isinstance(each, torch.nn.Linear)]
     is_wide = isinstance(task, SubTokens)
     assert len(maps) == (1 if is_wide or name.endswith("-virtual") else 2)
 
@@ -72,9 +73,9 @@ def test_thousands_of_words_come_from_one_map(name, some):
 @pytest.mark.real_data
 def test_what_one_map_answers_from_is_normalised(some):
     dataset, task = some
-    model = build_model("mnagt", {"subtrees": 0}, dataset.features, task.outputs)
-    assert (model.norm is not None) == isinstance(task, SubTokens)
-    if model.norm is not None:
+    model = build_model("mnagt", {"wl_iterations": 0}, dataset.features, task.num_outputs)
+    assert isinstance(model.readout, Concat) == isinstance(task, SubTokens)
+    if isinstance(model.readout, Concat):
         vectors = model.embed(dataset.batch(torch.arange(len(dataset))[dataset.sizes < 40]))
         torch.testing.assert_close(vectors.mean(dim=0), torch.zeros(model.readout.dim), atol=1e-4, rtol=0)
         torch.testing.assert_close(vectors.var(dim=0, correction=0), torch.ones(model.readout.dim), atol=0.1, rtol=0)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from strategies import batches
 
 from mnagt.graphs.features import Features
-from mnagt.models import build_model
+from mnagt.models.registry import build_model
 from mnagt.reference.paper import mnagt_paper
 
 

@@ -12,14 +12,14 @@ from torch import nn
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
-from mnagt.graphs.subgraph import subgraph
+from mnagt.graphs.subgraph import induce_subgraph
 from mnagt.models.gat import GatConfig, gat
 from mnagt.models.gcn import GcnConfig, gcn
 from mnagt.models.sage import SageConfig, sage
 from mnagt.models.sagpool import SagPoolConfig, SelfAttentionPool, sagpool
 from mnagt.models.set2set import Set2Set, Set2SetConfig, set2set
 from mnagt.models.sortpool import SortPool, SortPoolConfig, TanhStack, sorted_nodes, sortpool
-from mnagt.models.virtual import VirtualConfig, gcn_virtual, gin_virtual
+from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
 
 pyg = pytest.importorskip("torch_geometric.nn")
 
@@ -113,7 +113,9 @@ def test_nothing_is_waited_for_and_nothing_changes(training, monkeypatch):
     graph = random_batch([5, 1, 4, 7, 3], 0.4, seed=0, node_values=True, edge_values=True)
     outcomes = []
     for is_cut in (True, False):
-        monkeypatch.setattr(import_module("mnagt.models.sagpool"), "subgraph", partial(subgraph, is_cut=is_cut))
+        monkeypatch.setattr(
+            import_module("mnagt.models.sagpool"), "induce_subgraph", partial(induce_subgraph, is_cut=is_cut)
+        )
         torch.manual_seed(0)
         model = sagpool(SagPoolConfig(DIM), FEATURES, 3).train(training)
         out = model(graph)
@@ -126,7 +128,12 @@ def test_nothing_is_waited_for_and_nothing_changes(training, monkeypatch):
     ("build", "config"),
     [
         *((gcn, GcnConfig), (gat, GatConfig), (sage, SageConfig), (gcn_virtual, VirtualConfig)),
-        *((gin_virtual, VirtualConfig), (set2set, Set2SetConfig), (sortpool, SortPoolConfig), (sagpool, SagPoolConfig)),
+        *(
+            (gin_virtual, VirtualConfig),
+            (set2set, lambda: Set2SetConfig(conv="gine")),
+            (sortpool, SortPoolConfig),
+            (sagpool, SagPoolConfig),
+        ),
     ],
 )
 def test_no_value_decides_a_shape(build, config):
@@ -138,8 +145,8 @@ def test_no_value_decides_a_shape(build, config):
 
 
 def test_settings_that_make_no_sense_are_refused():
-    for ratio in (0.0, 1.5):
-        with pytest.raises(InputError, match="ratio must be above 0 and at most 1"):
+    for ratio, message in ((0.0, "above 0"), (1.5, "at most 1")):
+        with pytest.raises(InputError, match=f"ratio must be {message}"):
             SagPoolConfig(ratio=ratio)
     with pytest.raises(InputError, match="k must be at least 2"):
         SortPoolConfig(k=1)

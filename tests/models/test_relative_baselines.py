@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from strategies import CATEGORIES, EDGE_LABELS, EDGE_VALUES, batches, order_within, random_batch, renamed
 from torch import Tensor, nn
 
+from mnagt.attention.biases import ProximityBias
 from mnagt.attention.kernels import Hops
 from mnagt.errors import InputError
 from mnagt.graphs import dense
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import spectrum
 from mnagt.graphs.features import Columns, Features
-from mnagt.models.gophormer import GophormerConfig, Proximity, gophormer
+from mnagt.models.gophormer import GophormerConfig, gophormer
 from mnagt.models.graphit import GraphitConfig, TiedAttention, graphit
 from mnagt.models.grover import DyMpn, GroverConfig, grover
 from mnagt.models.grpe import GrpeConfig, RelativeAttention, grpe
@@ -132,7 +133,7 @@ def test_grpe_scores_and_values_as_printed(graph, has_columns):
 
 @given(batches(max_graphs=3), st.integers(1, 4))
 def test_gophormer_adds_a_learned_mixture_of_powers(graph, views):
-    bias = randomised(Proximity(HEADS, views))
+    bias = randomised(ProximityBias(HEADS, views))
     out = bias(graph)
     for g in range(graph.num_graphs):
         joined = adjacency_of(graph, g) + torch.eye(int(graph.sizes[g]))
@@ -246,9 +247,9 @@ def test_a_graph_too_large_is_refused_with_its_cost(build, config, monkeypatch):
         (GraphitConfig, {"gamma": 1.5}, "gamma must be at most 1"),
         (GraphitConfig, {"readout": "cls"}, "readout must be one of"),
         (GrpeConfig, {"max_distance": 0}, "max_distance must be at least 1"),
-        (GroverConfig, {"spread": 3}, "spread must be below 3"),
+        (GroverConfig, {"spread": 3}, "spread must be below hops 3"),
         (GophormerConfig, {"views": 0}, "views must be at least 1"),
-        (SanConfig, {"spectrum_dim": 64}, "spectrum_dim must be below 64"),
+        (SanConfig, {"spectrum_dim": 64}, "spectrum_dim must be below dim 64"),
         (SanConfig, {"spectrum_heads": 3}, "spectrum_heads must divide spectrum_dim 8"),
     ],
 )
@@ -260,7 +261,7 @@ def test_settings_that_make_no_sense_are_refused(config, settings, said):
 VARIANTS = [
     (graphit, GraphitConfig(kernel="random-walk", steps=1, gamma=1.0)),
     (graphit, GraphitConfig(laplacian=3)),
-    (graphit, GraphitConfig(readout="virtual")),
+    (graphit, GraphitConfig(readout="virtual-node")),
     (grpe, GrpeConfig(readout="cls")),
     (grover, GroverConfig(spread=0)),
     (gophormer, GophormerConfig(views=1)),

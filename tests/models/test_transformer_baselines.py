@@ -13,25 +13,24 @@ from hypothesis import given
 from strategies import CATEGORIES, EDGE_LABELS, alone, batches, random_batch
 from torch import Tensor, nn
 
-from mnagt.attention.biases import EdgesOnly
-from mnagt.attention.kernels import Convolved, Hop, Hops, Kernel, Structural
+from mnagt.attention.kernels import Hop, Hops, Kernel, Structural
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.attention.pairs import edge_pairs, self_pairs
 from mnagt.errors import InputError
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
-from mnagt.models.convolutions import GIN, GINE, Block
-from mnagt.models.encoders import NodeEncoder
 from mnagt.models.gps import GatedGcn, GpsConfig, GpsLayer
-from mnagt.models.graph_model import GraphModel, head
 from mnagt.models.graphormer import GraphormerConfig, PathBias, graphormer
 from mnagt.models.gt import EdgeAttention, GtConfig, gt
-from mnagt.models.layer import PostNormLayer, SelfAttention, Skip, relu_feed_forward
-from mnagt.models.norms import BatchNorm, LayerNorm
-from mnagt.models.readouts import ClsNode
 from mnagt.models.sat import DegreeScaledAttention, StructureExtractor
+from mnagt.nn.convolutions import GIN, GINE
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.layer import IdentityResidual, PostNormLayer, SelfAttention, relu_feed_forward
+from mnagt.nn.norms import BatchNorm, LayerNorm
+from mnagt.nn.readouts import ClsNode
 
 DIM, HEADS, HEAD_DIM = 14, 7, 5
 EDGES = Columns((CATEGORIES,) * EDGE_LABELS)
@@ -64,7 +63,7 @@ def post_norm(kernel: Kernel) -> PostNormLayer:
     return PostNormLayer(
         MultiKernelAttention(DIM, [kernel], heads=HEADS, head_dim=HEAD_DIM),
         mixer=Mean(DIM, 1),
-        residual=Skip(),
+        residual=IdentityResidual(),
         ffn=relu_feed_forward(DIM, 2 * DIM),
         norms=(LayerNorm(DIM), LayerNorm(DIM)),
     ).double()
@@ -95,24 +94,6 @@ def test_a_layer_normalised_last_is_that_of_the_original_transformer(graph):
     x = nodes(graph)
     expected = [theirs(part[None])[0] for part in x.split(graph.sizes.tolist())]
     torch.testing.assert_close(ours(x, graph), torch.cat(expected))
-
-
-def test_graphtrans_as_the_paper_reads_it_is_built_of_kernels():
-    """First ``Convolved(gnn)``, then ``Hop(0)``; with a GNN without parameters, the kernel is ÂᵏX three times."""
-    graph = some_batch()
-    kernels = [Convolved(Block(GIN(DIM), DIM)), Hop(0), Hop(0)]
-    model = GraphModel(
-        NodeEncoder(Columns(), DIM),
-        [post_norm(kernel).float() for kernel in kernels],
-        ClsNode(DIM),
-        head(DIM, 3),
-        Features(),
-    )
-    model(graph).sum().backward()
-    assert all(p.grad is not None for p in model.parameters())
-    hops = Hops(nodes(graph), graph)
-    for shown in Convolved(Propagations(3))(hops):
-        torch.testing.assert_close(shown, hops[3])
 
 
 # SAT
@@ -290,7 +271,7 @@ def slow_graphormer(model: GraphModel, graph: GraphBatch) -> Tensor:
 
 def test_graphormer_works_out_paths_once_a_batch():
     model = graphormer(GraphormerConfig(depth=4), Features(edges=EDGES), 3)
-    with patch.object(import_module("mnagt.models.graphormer"), "shortest_paths", wraps=shortest_paths) as worked_out:
+    with patch.object(import_module("mnagt.attention.biases"), "shortest_paths", wraps=shortest_paths) as worked_out:
         model(some_batch(edge_labels=True))
     assert worked_out.call_count == 1
 
@@ -336,13 +317,20 @@ def slow_branches(branches: Any, x: Tensor, z: Tensor) -> Tensor:
 
 
 def test_attention_along_edges_and_loops_is_attention_with_a_bias():
-    """Without edge columns GT fills our algebra: kernel ``Hop(0)``, bias ``EdgesOnly``."""
+    """Without edge columns GT is the kernel ``Hop(0)`` with a mask of all pairs that no edge connects."""
+
+    class EdgeMask(nn.Module):
+        def forward(self, graph: GraphBatch) -> Tensor:
+            bias = torch.full((int(graph.pair_ptr[-1]), 1), -torch.inf)
+            bias[edge_pairs(graph)] = bias[self_pairs(graph)] = 0.0
+            return bias
+
     torch.manual_seed(0)
     graph = some_batch()
     loops = torch.arange(graph.num_nodes).expand(2, -1)
     looped = GraphBatch.from_edges(torch.cat([graph.edge_index, loops], dim=1), graph.sizes)
     along = EdgeAttention(DIM, HEADS, reads_edges=False).double()
-    paired = MultiKernelAttention(DIM, [Hop(0)], heads=HEADS, head_dim=2, bias=EdgesOnly()).double()
+    paired = MultiKernelAttention(DIM, [Hop(0)], heads=HEADS, head_dim=2, bias=EdgeMask()).double()
     for name in ("to_query", "to_key", "to_value"):
         getattr(paired, name).weight.data = getattr(along, name).weight.data[None]
     paired.to_out.weight.data = torch.eye(DIM, dtype=torch.double)[None]

@@ -8,40 +8,40 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import torch
 
-from mnagt.data.code_trees import MASK
-from mnagt.data.smiles import FEATURES
+from mnagt.data.readers.code_trees import MASK
+from mnagt.data.readers.smiles import FEATURES
 from mnagt.graphs.features import Columns, Features
-from mnagt.models import build_model, full_settings
+from mnagt.inference.model_folder import TrainedModel
+from mnagt.models.registry import build_model, full_settings
 from mnagt.tasks import UNKNOWN, SingleLabel, SubTokens, Task
-from mnagt.training.model_folder import Trained
 
 uvicorn = pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
 
-SMALL = {"depth": 2, "dim": 12, "heads": 1, "head_dim": 8, "subtree_rows": 64}
+SMALL = {"depth": 2, "dim": 12, "heads": 1, "head_dim": 8, "wl_vocabulary_size": 64}
 
 
-def _untrained(name: str, features: Features, task: Task, vocabularies: dict | None = None) -> Trained:
+def _untrained(name: str, features: Features, task: Task, vocabularies: dict | None = None) -> TrainedModel:
     torch.manual_seed(0)
-    model = build_model(name, SMALL if name == "mnagt" else {}, features, task.outputs).eval()
+    model = build_model(name, SMALL if name == "mnagt" else {}, features, task.num_outputs).eval()
     settings = full_settings(name, SMALL if name == "mnagt" else {})
-    return Trained(model, task, name, settings, {"dataset": "toys"}, vocabularies or {})
+    return TrainedModel(model, task, name, settings, {"dataset": "toys"}, vocabularies or {})
 
 
 @pytest.fixture(scope="session")
-def molecules() -> Trained:
+def molecules() -> TrainedModel:
     return _untrained("mnagt", FEATURES, SingleLabel(("inactive", "active")))
 
 
 @pytest.fixture(scope="session")
-def plain() -> Trained:
+def plain() -> TrainedModel:
     """Reads a categorical column with names and a continuous one of nodes, and a categorical one of edges."""
     words = {"node_labels/0": ("C", "N", "O")}
     return _untrained("mnagt", Features(Columns((3,), 1), Columns((2,))), SingleLabel(("a", "b")), words)
 
 
 @pytest.fixture(scope="session")
-def namer() -> Trained:
+def namer() -> TrainedModel:
     """Names functions."""
     types = (UNKNOWN, "Module", "FunctionDef", "arguments", "Return", "Name")
     words = {"node_labels/0": types, "node_labels/1": ("__NONE__", UNKNOWN, MASK)}
@@ -50,7 +50,7 @@ def namer() -> Trained:
 
 
 @contextmanager
-def running(trained: Trained, **settings) -> Iterator[str]:
+def running(trained: TrainedModel, **settings) -> Iterator[str]:
     from mnagt.serve.app import create_app
     from mnagt.serve.config import ServeConfig
 

@@ -15,14 +15,15 @@ import jaxtyping
 import pytest
 import torch
 
-from mnagt.data.smiles import molecules as read_smiles
+from mnagt.data.readers.smiles import read_smiles as read_smiles
 from mnagt.errors import InputError
-from mnagt.export import export_onnx
-from mnagt.models import build_model
-from mnagt.serve.app import Service, create_app, serve
-from mnagt.serve.asked import Ask
+from mnagt.inference.export import export_onnx
+from mnagt.inference.model_folder import TrainedModel
+from mnagt.models.registry import build_model
+from mnagt.serve.app import create_app, serve
 from mnagt.serve.config import ServeConfig
-from mnagt.training.model_folder import Trained
+from mnagt.serve.schemas import PredictRequest
+from mnagt.serve.service import Service
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -62,10 +63,10 @@ def test_questions_asked_together_are_answered_together_and_apart(start, molecul
 
 def test_many_nodes_are_answered_in_several_passes(molecules):
     service = Service(molecules, ServeConfig(max_nodes=16))
-    asked = [Ask(smiles=[smiles]) for smiles in ("CCO", "CC", "CO", "CCCC", "C", "CCC", "CN", "CCN")]
+    asked = [PredictRequest(smiles=[smiles]) for smiles in ("CCO", "CC", "CO", "CCCC", "C", "CCC", "CN", "CCN")]
     passes: list[int] = []
     handle = molecules.model.register_forward_pre_hook(lambda model, inputs: passes.append(inputs[0].num_nodes))
-    told = service.answers(asked)
+    told = service.predict(asked)
     handle.remove()
     assert passes == [15, 5]
     columns = molecules.predict(read_smiles([ask.smiles[0] for ask in asked if ask.smiles]).graphs)
@@ -145,7 +146,7 @@ def test_limits_hold(start, molecules):
 
 def test_a_graph_too_large_to_explain_is_refused(start, molecules):
     answer = httpx.post(f"{start(molecules, max_explained=12)}/explain", json={"smiles": [SMILES[0]]})
-    assert (answer.status_code, answer.json()["detail"]) == (422, "13 nodes, and graphs of up to 12 are explained")
+    assert (answer.status_code, answer.json()["detail"]) == (422, "13 nodes; graphs of up to 12 nodes are explained")
 
 
 def test_nothing_comes_from_elsewhere(at):
@@ -163,7 +164,7 @@ def test_nothing_comes_from_elsewhere(at):
 def test_openapi_names_what_there_is(at):
     told = httpx.get(f"{at}/openapi.json").json()
     assert set(told["paths"]) == {"/predict", "/explain", "/model", "/health", "/metrics"}
-    assert set(told["components"]["schemas"]["Ask"]["properties"]) == {"smiles", "graphs", "code", "level"}
+    assert set(told["components"]["schemas"]["PredictRequest"]["properties"]) == {"smiles", "graphs", "code", "level"}
     assert httpx.get(f"{at}/docs").status_code == 404
 
 
@@ -183,7 +184,7 @@ def test_the_models_own_export_may_answer(start, plain, tmp_path, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # while a model is traced sizes are symbols
     torch.manual_seed(1)
     other = build_model("gin", {}, plain.model.features, 2).eval()
-    gin, path = Trained(other, plain.task, "gin", {}), tmp_path / "gin.onnx"
+    gin, path = TrainedModel(other, plain.task, "gin", {}), tmp_path / "gin.onnx"
     export_onnx(gin, path)
     single = {"nodes": 1, "node_labels": [[1]], "node_values": [[0.5]]}
     both = [start(gin), start(gin, onnx=str(path))]

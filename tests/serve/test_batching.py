@@ -19,7 +19,7 @@ def answered(questions, answer, **settings):
     async def all_of_them():
         batcher = Batcher(kept, **{"window": 0.01, "max_batch": 8, "max_waiting": 100, **settings})
         try:
-            return await asyncio.gather(*map(batcher.ask, questions), return_exceptions=True)
+            return await asyncio.gather(*map(batcher.submit, questions), return_exceptions=True)
         finally:
             await batcher.close()
 
@@ -64,11 +64,11 @@ def test_a_question_given_up_is_not_answered():
 
     async def give_up():
         batcher = Batcher(answer, window=0, max_batch=1, max_waiting=9)
-        first = asyncio.create_task(batcher.ask("first"))
+        first = asyncio.create_task(batcher.submit("first"))
         await asyncio.sleep(0.05)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(batcher.ask("given up"), 0.05)
-        last = asyncio.create_task(batcher.ask("last"))
+            await asyncio.wait_for(batcher.submit("given up"), 0.05)
+        last = asyncio.create_task(batcher.submit("last"))
         release.set()
         assert await first == "first"
         assert await last == "last"

@@ -43,8 +43,8 @@ def test_a_molecule_by_keyboard(page, tmp_path):
     page.keyboard.type("CC(=O)Oc1ccccc1C(=O)O")
     page.keyboard.press("Enter")
     page.wait_for_selector("#picture circle")
-    assert page.inner_text("#said") in ("active", "inactive")
-    assert len(page.query_selector_all("#chances meter")) == 2
+    assert page.inner_text("#prediction") in ("active", "inactive")
+    assert len(page.query_selector_all("#probabilities meter")) == 2
     attributed = colours(page)
     assert len(attributed) == 13
     assert len(set(attributed)) > 3
@@ -52,15 +52,15 @@ def test_a_molecule_by_keyboard(page, tmp_path):
     page.focus("#layer")
     page.keyboard.press("ArrowRight")
     assert page.is_checked("[value=alpha]")
-    assert page.inner_text("#layer-told") == "2 of 2"
+    assert page.inner_text("#layer-value") == "2 of 2"
     second = colours(page)
     assert second != attributed
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("#kernel-told") == "1 of 0 to 1"
+    assert page.inner_text("#kernel-value") == "1 of 0 to 1"
     assert colours(page) != second
     shown = float(page.get_attribute("#picture circle", "data-value"))
-    alpha = page.evaluate("state.shown.kernel_weights[1][0][1]")
+    alpha = page.evaluate("state.response.kernel_weights[1][0][1]")
     assert shown == pytest.approx(alpha)
 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

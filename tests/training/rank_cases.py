@@ -11,17 +11,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from mnagt.data import load_dataset
+from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import load_dataset
 from mnagt.data.splits import random_split
-from mnagt.models import build_model, full_settings
+from mnagt.inference.weights import save_tensors
+from mnagt.models.registry import build_model, full_settings
+from mnagt.runs.config import TrainConfig
 from mnagt.tasks import MultiLabel, SingleLabel
-from mnagt.training.checkpoint import save_tensors
-from mnagt.training.config import TrainConfig
-from mnagt.training.fit import Interrupted, Trainer
+from mnagt.training.distributed import Ranks, join_ranks
 from mnagt.training.progress import Reporter
-from mnagt.training.ranks import Ranks, joined
-from mnagt.training.run import with_encodings
+from mnagt.training.trainer import Interrupted, Trainer
 
 CONFIG = TrainConfig(epochs=1, batch_size=37, lr=3e-4, warmup=0.0, checkpoint_seconds=1e9)
 TRAIN = 97  # the last batch of three is of 23 graphs
@@ -47,7 +47,7 @@ def trainer(dataset: PackedDataset, ranks: Ranks, settings: dict, train: int = T
     """In double precision: what is left between ranks is the rounding of the loss, which is taken in fp32."""
     torch.manual_seed(0)
     still = {name: 0.0 for name in full_settings("mnagt", {}) if name.endswith("dropout")}
-    model = build_model("mnagt", {"dim": 16, "depth": 2} | still | settings, dataset.features, dataset.task.outputs)
+    model = build_model("mnagt", {"dim": 16, "depth": 2} | still | settings, dataset.features, dataset.task.num_outputs)
     graphs, split = with_encodings(dataset, model.encodings), random_split(len(dataset), 0)
     split = replace(split, train=split.train[:train], valid=split.valid[:50])
     return Trainer(model.double(), graphs, split, dataset.task, ranks=ranks, **rest)
@@ -88,12 +88,12 @@ class StopAfter(Reporter):
         return self.left <= 0 and self.is_asked
 
 
-CHANCE = {"config": replace(CONFIG, epochs=2), "settings": {"dropout": 0.3, "subtree_dropout": 0.6}}
+CHANCE = {"config": replace(CONFIG, epochs=2), "settings": {"dropout": 0.3, "wl_dropout": 0.6}}
 
 
 def interrupted(path: Path, ranks: Ranks) -> dict[str, Tensor]:
     """Four steps of six, the last rank asking to stop."""
-    stop = StopAfter(4, ranks.rank == ranks.count - 1)
+    stop = StopAfter(4, ranks.rank == ranks.world_size - 1)
     run = trainer(load_dataset("MUTAG"), ranks, **CHANCE, checkpoint=path, reporter=stop, should_stop=stop)
     try:
         run.run()
@@ -108,13 +108,13 @@ def resumed(path: Path | None, ranks: Ranks) -> dict[str, Tensor]:
 
 def mean_of_norm(ranks: Ranks) -> dict[str, Tensor]:
     """A norm over rows of which one rank has one, and the other six."""
-    from mnagt.models.norms import BatchNorm
+    from mnagt.nn.norms import BatchNorm
 
     x = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 1e6
     norm = nn.Sequential(BatchNorm(3, relu=True)).double()
-    own = (x[:1], x[1:])[ranks.rank] if ranks.are_many else x
-    with ranks.over(norm):
-        return {"out": ranks.gathered(norm(own), [1, 6]).detach(), **norm.state_dict()}
+    own = (x[:1], x[1:])[ranks.rank] if ranks.is_distributed else x
+    with ranks.wrap_model(norm):
+        return {"out": ranks.gather_rows(norm(own), [1, 6]).detach(), **norm.state_dict()}
 
 
 STILL: dict[str, Callable[[Ranks], dict[str, Tensor]]] = {
@@ -123,7 +123,7 @@ STILL: dict[str, Callable[[Ranks], dict[str, Tensor]]] = {
     "missing labels": lambda ranks: still(with_gaps(), ranks),
     "missing classes, weighed": lambda ranks: still(weighed(), ranks),
     "averaged, recomputed and clipped": lambda ranks: still(
-        load_dataset("MUTAG"), ranks, average=0.5, recompute=True, clip=0.01
+        load_dataset("MUTAG"), ranks, ema_decay=0.5, activation_checkpointing=True, clip=0.01
     ),
     "large means": mean_of_norm,
 }
@@ -144,12 +144,14 @@ def cases(folder: Path) -> dict[str, Callable[[Ranks], dict[str, Tensor]]]:
 
 
 def main(folder: Path, names: list[str]) -> None:
-    with joined() as ranks:
+    with join_ranks() as ranks:
         for name in names:
             found = cases(folder)[name](ranks)
             save_tensors(folder / f"{name}-{ranks.rank}.safetensors", found)
             if name == "interrupted":
-                ranks.told(lambda: (folder / "copy.safetensors").write_bytes((folder / "two.safetensors").read_bytes()))
+                ranks.broadcast_from_rank0(
+                    lambda: (folder / "copy.safetensors").write_bytes((folder / "two.safetensors").read_bytes())
+                )
 
 
 if __name__ == "__main__":

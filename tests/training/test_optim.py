@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from mnagt.graphs.features import Features
-from mnagt.models import build_model
-from mnagt.training.config import TrainConfig
+from mnagt.models.registry import build_model
+from mnagt.runs.config import TrainConfig
 from mnagt.training.optim import adamw, learning_rate, memory
 
 CONFIG = TrainConfig(lr=1.0, warmup=0.1)

@@ -13,14 +13,15 @@ import pytest
 import torch
 
 from mnagt import load_dataset, load_model, resume, train
-from mnagt.data import EMBEDDED
+from mnagt.data.encodings import with_encodings
+from mnagt.data.registry import EMBEDDED
 from mnagt.errors import InputError
-from mnagt.files import alone_with, read_json
-from mnagt.training.answers import evaluate, predict
-from mnagt.training.checkpoint import load_tensors
-from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.files import hold_lock, read_json
+from mnagt.inference.predict import evaluate, predict
+from mnagt.inference.weights import load_tensors
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.runs.split import make_split
 from mnagt.training.progress import Live
-from mnagt.training.run import make_split, with_encodings
 
 SETTINGS = {"dim": 16, "depth": 2, "head_dim": 8, "dropout": 0.3}
 CONFIG = RunConfig("MUTAG", "mnagt", SETTINGS, TrainConfig(epochs=3, batch_size=32, checkpoint_seconds=0), device="cpu")
@@ -86,7 +87,7 @@ def test_resuming_a_finished_run_returns_it(run_folder):
 
 
 def test_there_must_be_a_run_to_resume(tmp_path):
-    with pytest.raises(InputError, match="no run to go on with"):
+    with pytest.raises(InputError, match="no run in it"):
         resume(tmp_path)
 
 
@@ -152,7 +153,7 @@ def test_structural_encodings_are_worked_out_once_for_the_data_set():
 def test_one_process_at_a_time_goes_on_with_a_run(tmp_path):
     train(CONFIG, tmp_path / "run")
     with (
-        alone_with(tmp_path / "run" / "run.json", "busy"),
+        hold_lock(tmp_path / "run" / "run.json", "busy"),
         pytest.raises(InputError, match="another process is at work on this run"),
     ):
         resume(tmp_path / "run")
@@ -190,7 +191,7 @@ def test_other_targets_are_another_data_set(tmp_path):
         resume(tmp_path / "run")
 
 
-LONG = ["train", "MUTAG", "--epochs", "40", "--batch-size", "32", "--dim", "16", "--depth", "2", "--head-dim", "8",
+LONG = ["train", "MUTAG", "--epochs", "14", "--batch-size", "32", "--dim", "16", "--depth", "2", "--head-dim", "8",
         "--dropout", "0.3", "--checkpoint-seconds", "0", "--device", "cpu"]  # fmt: skip
 
 
@@ -223,7 +224,7 @@ def undisturbed(tmp_path_factory) -> Path:
 def test_killed_in_the_middle_and_resumed_it_ends_bit_for_bit_the_same(number, undisturbed, tmp_path):
     folder = tmp_path / "run"
     process = start(*LONG, "--out", str(folder))
-    wait_for_epochs(folder, 5, process)
+    wait_for_epochs(folder, 3, process)
     process.send_signal(number)
     told = process.communicate()[1]
     if number == signal.SIGKILL:

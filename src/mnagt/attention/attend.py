@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mnagt import fused
-from mnagt.attention import small, tiles
-from mnagt.attention.tiles import Wide
+from mnagt import ops
+from mnagt.attention import cpu_small, cpu_tiled
+from mnagt.attention.cpu_tiled import Wide
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.buckets import Buckets
@@ -44,7 +44,7 @@ def attend(
         raise InputError(f"queries for {query.shape[0]} nodes in a batch of {graph.num_nodes}")
     if bias is not None:
         heads = query.shape[1:-1].numel()
-        graph.check_room_for_pairs(heads * query.element_size())
+        graph.check_memory_for_pairs(heads * query.element_size())
         bias = bias.to(query.dtype).expand(-1, heads)
     return lookup(BACKENDS, backend, "attention backend")(query, key, value, graph, bias, dropout)
 
@@ -53,32 +53,32 @@ def active_backend(device: torch.device) -> str:
     """What 'auto' takes on this device, and why."""
     if device.type == "cpu":
         return "bucketed: graphs of equal size side by side, small ones by plain products"
-    reason = fused.why_not()
+    reason = ops.why_not()
     return f"bucketed: fused attention over graphs of like size; {reason}" if reason else "triton: no padding at all"
 
 
 def auto(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
     """Triton where its kernels run and know the numbers, buckets elsewhere."""
     has_kernel = q.dtype in (torch.float32, torch.bfloat16, torch.float16) and q.shape[-1] <= 256
-    backend = triton if has_kernel and fused.is_usable(q.device) else bucketed
+    backend = triton if has_kernel and ops.is_usable(q.device) else bucketed
     return backend(q, k, v, graph, bias, dropout)
 
 
 def triton(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
-    """Graphs as they lie, by our own kernels (``fused/attention.py``)."""
-    from mnagt.fused.attention import ragged_attention
+    """Graphs as they lie, by our own kernels (``ops/attention.py``)."""
+    from mnagt.ops.attention import ragged_attention
 
     return ragged_attention(
         q,
         k,
         v,
         graph.node_ptr,
-        graph.largest,
+        graph.max_num_nodes,
         bias=bias,
         pair_ptr=None if bias is None else graph.pair_ptr.to(q.device),
         dropout=dropout,
         seed=torch.randint(2**31, (), device=q.device) if dropout else None,
-        precision=fused.precision(),
+        precision=ops.precision(),
         tiles=graph.attention_tiles,
     )
 
@@ -100,8 +100,8 @@ def attention_of_graph(
     graph: GraphBatch,
     g: int,
     bias: PairBias | Float[Tensor, "pairs 1"] | None = None,
-) -> Float[Tensor, "heads own own"]:
-    """How each node of graph ``g`` shares its attention among the nodes there (last axis)."""
+) -> Float[Tensor, "heads size size"]:
+    """Attention weights of graph ``g``: rows attend, columns are attended to."""
     start, end = graph.node_ptr[g : g + 2].tolist()
     score = torch.einsum("ihd,jhd->hij", q[start:end], k[start:end]) / q.shape[-1] ** 0.5
     if bias is not None:
@@ -122,12 +122,12 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
     few = _small_buckets(buckets, q) if bias is None and not dropout and q.shape == v.shape else 0
     groups = buckets.groups[few:]
     cuts = [sum(bucket.slots for bucket in buckets.groups[:few]), *(bucket.slots for bucket in groups)]
-    q, k, v = (buckets.nodes.spread(t.flatten(1, -2)) for t in (q, k, v))
+    q, k, v = (buckets.nodes.pad(t.flatten(1, -2)) for t in (q, k, v))
     if not groups:
-        return buckets.nodes.collect(small.small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
+        return buckets.nodes.unpad(cpu_small.small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
     (q, *qs), (k, *ks), (v, *vs) = (t.split(cuts) for t in (q, k, v))
-    out = [small.small_attention(q, k, v, buckets.groups[:few])] if few else []
-    masks = [None] * len(groups) if bias is None else _spread_bias(bias, graph)
+    out = [cpu_small.small_attention(q, k, v, buckets.groups[:few])] if few else []
+    masks = [None] * len(groups) if bias is None else _pad_bias(bias, graph)
     for bucket, part, mask in zip(groups, zip(qs, ks, vs, strict=True), masks, strict=True):
         if bucket.is_node is not None:
             may_attend = bucket.is_node[:, None, None, :]
@@ -136,14 +136,14 @@ def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | N
         wide = [t.reshape(shape).transpose(1, 2) for t in part]
         z = _of_bucket(wide[0], wide[1], wide[2], mask, dropout)
         out.append(z.transpose(1, 2).flatten(0, 1))
-    return buckets.nodes.collect(torch.cat(out)).unflatten(1, heads)
+    return buckets.nodes.unpad(torch.cat(out)).unflatten(1, heads)
 
 
 def _small_buckets(buckets: Buckets, q: Tensor) -> int:
     """How many buckets, from the first, plain products are faster for."""
     if q.device.type != "cpu" or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
         return 0  # a graph that is exported has any size
-    is_small = (bucket.width <= small.LARGEST and bucket.is_node is None for bucket in buckets.groups)
+    is_small = (bucket.width <= cpu_small.LARGEST and bucket.is_node is None for bucket in buckets.groups)
     return sum(takewhile(bool, is_small))
 
 
@@ -154,15 +154,15 @@ def _of_bucket(q: Wide, k: Wide, v: Wide, mask: Tensor | None, dropout: float) -
     several times over. Where they are many we go by tiles.
     """
     is_fused = q.device.type != "cpu" or not (dropout or (mask is not None and mask.requires_grad))
-    if is_fused or q.shape[:3].numel() * k.shape[2] <= tiles.AT_ONCE:
+    if is_fused or q.shape[:3].numel() * k.shape[2] <= cpu_tiled.AT_ONCE:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-    return tiles.tiled_attention(q, k, v, mask, dropout)
+    return cpu_tiled.tiled_attention(q, k, v, mask, dropout)
 
 
-def _spread_bias(bias: PairBias, graph: GraphBatch) -> list[Float[Tensor, "graphs heads width width"]]:
+def _pad_bias(bias: PairBias, graph: GraphBatch) -> list[Float[Tensor, "graphs heads width width"]]:
     """The bias of each bucket."""
     groups = graph.buckets.groups
-    parts = graph.pair_layout.spread(bias).split([g.graphs * g.width**2 for g in groups])
+    parts = graph.pair_layout.pad(bias).split([g.graphs * g.width**2 for g in groups])
     return [
         part.view(g.graphs, g.width, g.width, -1).permute(0, 3, 1, 2) for g, part in zip(groups, parts, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Attention kernels: what a node shows as query, as key and as value (paper, eq. 4)."""
+"""Attention kernels: the inputs of each node as query, key and value (paper, eq. 4)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Triplet(NamedTuple):
 class Hops:
     r"""What is seen from each node, ever farther. Each step is taken once and shared by the kernels.
 
-    ``hops[k]`` is :math:`\hat A^k X`. ``hops.learned(k)`` is the output of the k-th of the ``gnn``'s layers, X for
+    ``hops[k]`` is :math:`\hat A^k X`. ``hops.gnn_output(k)`` is the output of the k-th of the ``gnn``'s layers, X for
     k = 0.
     """
 
@@ -37,17 +37,21 @@ class Hops:
             self._powers.append(propagate(self._powers[-1], self.graph, self._norm))
         return self._powers[k]
 
-    def learned(self, k: int) -> Float[Tensor, "nodes dim"]:
+    def gnn_output(self, k: int) -> Float[Tensor, "nodes dim"]:
         while len(self._learned) <= k:
             self._learned.append(self._gnn[len(self._learned) - 1](self._learned[-1], self.graph))
         return self._learned[k]
 
 
 class Kernel(nn.Module):
-    """From what is seen around the nodes to a triplet."""
+    """From the neighbourhoods of the nodes to their inputs as query, key and value."""
 
     def forward(self, hops: Hops) -> Triplet:
-        raise NotImplementedError(f"{type(self).__name__} must say what it shows")
+        raise NotImplementedError(f"{type(self).__name__} must define forward")
+
+    def describe(self) -> str:
+        """Name and arguments."""
+        return f"{type(self).__name__}({', '.join(sorted({type(part).__name__ for part in self.children()}))})"
 
 
 class Hop(Kernel):
@@ -60,29 +64,16 @@ class Hop(Kernel):
     def forward(self, hops: Hops) -> Triplet:
         return Triplet(hops[self.k], hops[self.k], hops[0])
 
+    def describe(self) -> str:
+        return f"{type(self).__name__}({self.k})"
 
-class GnnHop(Kernel):
-    """Compare nodes by what k layers of the layer's GNN make of them (the paper allows it under eq. 7)."""
 
-    def __init__(self, k: int) -> None:
-        super().__init__()
-        self.k = k
+class GnnHop(Hop):
+    """Compare nodes by the output of the first k layers of the layer's GNN (the paper allows it under eq. 7)."""
 
     def forward(self, hops: Hops) -> Triplet:
-        h = hops.learned(self.k)
+        h = hops.gnn_output(self.k)
         return Triplet(h, h, hops[0])
-
-
-class Encoded(Kernel):
-    r"""Positional encodings: :math:`(X + PE, X + PE, X + PE)`."""
-
-    def __init__(self, encoding: nn.Module) -> None:
-        super().__init__()
-        self.encoding = encoding
-
-    def forward(self, hops: Hops) -> Triplet:
-        h = hops[0] + self.encoding(hops.graph)
-        return Triplet(h, h, h)
 
 
 class Structural(Kernel):
@@ -97,16 +88,20 @@ class Structural(Kernel):
         return Triplet(h, h, hops[0])
 
 
-class Convolved(Kernel):
-    r"""GraphTrans: attend over what a GNN made of the nodes.
+class SeparateGnns(Kernel):
+    r"""GROVER: :math:`(\mathrm{GNN}_Q(X), \mathrm{GNN}_K(X), \mathrm{GNN}_V(X))`."""
 
-    .. math:: (\mathrm{GNN}(X), \mathrm{GNN}(X), \mathrm{GNN}(X))
-    """
-
-    def __init__(self, gnn: nn.Module) -> None:
+    def __init__(self, query: nn.Module, key: nn.Module, value: nn.Module) -> None:
         super().__init__()
-        self.gnn = gnn
+        self.query, self.key, self.value = query, key, value
 
     def forward(self, hops: Hops) -> Triplet:
-        h = self.gnn(hops[0], hops.graph)
-        return Triplet(h, h, h)
+        return Triplet(*(gnn(hops[0], hops.graph) for gnn in (self.query, self.key, self.value)))
+
+
+KERNELS: dict[str, type[Kernel]] = {
+    "hop": Hop,
+    "gnn-hop": GnnHop,
+    "structural": Structural,
+    "separate-gnns": SeparateGnns,
+}

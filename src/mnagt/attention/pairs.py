@@ -1,4 +1,4 @@
-"""What is said of explicit pairs of nodes, for models that need more of attention than ``attend`` tells.
+"""Tensors with a row for every pair of nodes of a graph: indices, matrices, einsum and softmax.
 
 Rows for pairs lie in the order of ``GraphBatch.pair_ptr``. All sums are matrix products over graphs of like size or
 products with an ``Incidence``: no atomic additions, the same result on every run.
@@ -8,14 +8,35 @@ from collections.abc import Callable
 from math import prod
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from mnagt.attention.biases import edge_pairs
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.dense import blocks
-from mnagt.graphs.once import once_a_batch
-from mnagt.graphs.sparse import Incidence, take
+from mnagt.graphs.batch_cache import cached_per_batch
+from mnagt.graphs.dense import dense_blocks
+from mnagt.graphs.sparse import Incidence, ragged_arange, take
+
+
+def edge_pairs(graph: GraphBatch) -> Int[Tensor, "edges"]:
+    """The pair (destination, source) of each edge: the destination is the one that attends."""
+    graph_index = graph.graph_of_node[graph.destination]
+    first, size = graph.node_ptr[graph_index], graph.node_ptr.diff()[graph_index]
+    ptr = graph.pair_ptr.to(graph.device)[graph_index]
+    return ptr + (graph.destination - first) * size + (graph.source - first)
+
+
+def self_pairs(graph: GraphBatch) -> Int[Tensor, "nodes"]:
+    """The pair (v, v) of each node."""
+    graph_index = graph.graph_of_node
+    position = torch.arange(graph.num_nodes, device=graph.device) - graph.node_ptr[graph_index]
+    return graph.pair_ptr.to(graph.device)[graph_index] + position * (graph.node_ptr.diff()[graph_index] + 1)
+
+
+def pair_nodes(graph: GraphBatch) -> tuple[Int[Tensor, "pairs"], Int[Tensor, "pairs"]]:
+    """Of each pair, the node that attends and the node attended to."""
+    pairs, size = int(graph.pair_ptr[-1]), graph.node_ptr.diff()[graph.graph_of_node]
+    attends = torch.repeat_interleave(size, output_size=pairs)
+    return attends, ragged_arange(graph.node_ptr[graph.graph_of_node], size, pairs)
 
 
 def from_adjacency(
@@ -23,7 +44,7 @@ def from_adjacency(
 ) -> Float[Tensor, "pairs views"]:
     """The ``views`` matrices that ``work`` makes of each adjacency matrix (float64), a column each."""
     out = torch.empty(int(graph.pair_ptr[-1]), views, device=graph.device)
-    for block in blocks(graph):
+    for block in dense_blocks(graph):
         pair = graph.pair_ptr[block.graphs].to(graph.device)[:, None] + torch.arange(block.size**2, device=graph.device)
         out[pair] = torch.stack(work(block.adjacency.double()), dim=3).flatten(1, 2).float()
     return out
@@ -45,11 +66,11 @@ def in_each_graph(equation: str, *operands: Float[Tensor, "_ ..."], graph: Graph
     parts = [_slots(x, graph, is_pair=_is_pair(term)) for term, x in zip(letters, operands, strict=True)]
     nodes = 3 if _is_pair(result) else 2
     out = torch.cat([torch.einsum(equation, *each).flatten(0, nodes - 1) for each in zip(*parts, strict=True)])
-    return (graph.pair_layout if _is_pair(result) else graph.buckets.nodes).collect(out)
+    return (graph.pair_layout if _is_pair(result) else graph.buckets.nodes).unpad(out)
 
 
 def softmax(score: Float[Tensor, "pairs heads"], graph: GraphBatch) -> Float[Tensor, "pairs heads"]:
-    """How each node i shares its attention among the nodes j of its graph."""
+    """Attention weights: softmax over the nodes j of each node i."""
     if not graph.buckets.groups:
         return score
     out = []
@@ -57,19 +78,19 @@ def softmax(score: Float[Tensor, "pairs heads"], graph: GraphBatch) -> Float[Ten
         if bucket.is_node is not None:
             part = part.masked_fill(~bucket.is_node[:, None, :, None], -torch.inf)
         out.append(part.softmax(dim=2).flatten(0, 2))
-    return graph.pair_layout.collect(torch.cat(out))
+    return graph.pair_layout.unpad(torch.cat(out))
 
 
 def softmax_over_edges(score: Float[Tensor, "edges heads"], graph: GraphBatch) -> Float[Tensor, "edges heads"]:
-    """How each node shares its attention among the edges into it."""
-    place, into = graph.destination[:, None].expand_as(score), graph.edges_into.transposed
+    """Attention weights of the edges into each node."""
+    destination, into = graph.destination[:, None].expand_as(score), graph.edges_into.transposed
     top = score.new_zeros(graph.num_nodes, score.shape[1])
-    top = top.scatter_reduce(0, place, score.detach(), "amax", include_self=False)
+    top = top.scatter_reduce(0, destination, score.detach(), "amax", include_self=False)
     share = (score - top.index_select(0, graph.destination)).exp()
     return share / take(into, graph.edges_into @ share)
 
 
-@once_a_batch
+@cached_per_batch
 def pair_of_edge(graph: GraphBatch) -> Incidence:
     """Row e holds the pair (destination, source) of edge e."""
     ends = torch.arange(graph.num_edges + 1, device=graph.device)
@@ -91,7 +112,7 @@ def _slots(rows: Float[Tensor, "_ ..."], graph: GraphBatch, *, is_pair: bool) ->
     shapes = [(g.graphs, g.width, g.width) if is_pair else (g.graphs, g.width) for g in groups]
     layout = graph.pair_layout if is_pair else graph.buckets.nodes
     out = []
-    for group, shape, part in zip(groups, shapes, layout.spread(rows).split(list(map(prod, shapes))), strict=True):
+    for group, shape, part in zip(groups, shapes, layout.pad(rows).split(list(map(prod, shapes))), strict=True):
         part = part.view(*shape, *rows.shape[1:])
         if (is_node := group.is_node) is not None:
             is_there = is_node[:, :, None] & is_node[:, None, :] if is_pair else is_node

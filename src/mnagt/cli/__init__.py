@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser; only the command at hand lists its options, since some need a look at the models."""
+    """The parser; only the chosen command gets its options, since some of them depend on the model."""
     parser = Parser(
         prog="mnagt",
         description="Learn on whole graphs with multi-neighbourhood attention.",
@@ -55,5 +55,6 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         if name == chosen:
             sub.set_defaults(run=command.run, command=sub.prog)
             command.add_options(sub, words)
-            sub.set_defaults(options=[option for action in sub._actions for option in action.option_strings])
+            listed = [action for action in sub._actions if action.help != argparse.SUPPRESS]
+            sub.set_defaults(options=[option for action in listed for option in action.option_strings])
     return parser

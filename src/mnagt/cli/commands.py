@@ -1,10 +1,30 @@
-"""What ``mnagt`` can be asked to do. Heavy imports wait until a command runs."""
+"""The commands of ``mnagt``. Heavy imports wait until a command runs."""
 
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mnagt.cli.answers import (
+from mnagt.cli.experiments import (
+    quickstart_options,
+    reproduce_options,
+    run_quickstart,
+    run_reproduce,
+    run_trials,
+    run_tune,
+    trials_options,
+    tune_options,
+)
+from mnagt.cli.listing import (
+    data_options,
+    no_options,
+    pack_options,
+    run_data,
+    run_datasets,
+    run_info,
+    run_models,
+    run_pack,
+)
+from mnagt.cli.predict import (
     calibrate_options,
     embed_options,
     evaluate_options,
@@ -20,26 +40,6 @@ from mnagt.cli.answers import (
     run_serve,
     serve_options,
 )
-from mnagt.cli.lists import (
-    data_options,
-    no_options,
-    pack_options,
-    run_data,
-    run_datasets,
-    run_info,
-    run_models,
-    run_pack,
-)
-from mnagt.cli.studies import (
-    quickstart_options,
-    reproduce_options,
-    run_quickstart,
-    run_reproduce,
-    run_trials,
-    run_tune,
-    trials_options,
-    tune_options,
-)
 from mnagt.cli.training import run_train, train_options
 
 
@@ -53,7 +53,7 @@ class Command:
 
 COMMANDS = {
     "quickstart": Command(
-        "see it work: cross-validate on molecules that come with the package",
+        "cross-validate on molecules that come with the package, and write a report",
         "Cross-validates the default model and a GIN on MUTAG, saves a model, predicts unseen molecules and writes a "
         "report.",
         quickstart_options,
@@ -61,70 +61,70 @@ COMMANDS = {
     ),
     "train": Command(
         "train a model on a data set",
-        "Trains a model, keeps the weights of the epoch that validation likes best, and scores them once on the test "
-        "part.",
+        "Trains a model, keeps the weights of the epoch with the best validation score, and scores them once on the "
+        "test part.",
         train_options,
         run_train,
     ),
     "evaluate": Command(
-        "score a trained model", "Scores a trained model on graphs with known answers.", evaluate_options, run_evaluate
+        "score a trained model", "Scores a trained model on graphs with known targets.", evaluate_options, run_evaluate
     ),
     "predict": Command(
-        "answers for graphs, as CSV",
-        "A trained model's answers as CSV, one row a graph. Of a Python file: names for its functions.",
+        "predictions for graphs, as CSV",
+        "Writes the predictions of a trained model as CSV, one row a graph; of a Python file, names for its functions.",
         predict_options,
         run_predict,
     ),
     "calibrate": Command(
-        "make a model's probabilities believable",
-        "Learns from the validation part how sure a trained model may be (temperature; thresholds of prediction sets), "
-        "keeps that in its folder for `mnagt predict`, and tells on the test part what it changes.",
+        "calibrate a model's probabilities",
+        "Fits temperature scaling and the thresholds of prediction sets on the validation part, saves them in the "
+        "model's folder for `mnagt predict`, and reports the calibration error on the test part, before and after.",
         calibrate_options,
         run_calibrate,
     ),
     "explain": Command(
-        "why a model says what it says, as a page",
-        "Writes an HTML page: which nodes an answer is due to (integrated gradients, checked by deletion), how nodes "
-        "weighed their kernels, whom they attended to.",
+        "explain predictions, as an HTML page",
+        "Writes an HTML page: the attribution of a prediction to nodes (integrated gradients, checked by deletion), "
+        "kernel weights and attention.",
         explain_options,
         run_explain,
     ),
     "embed": Command(
-        "vectors of graphs, for use elsewhere",
-        "Writes a vector for each graph, as the model's head gets it: NumPy (.npy), or Parquet with pyarrow.",
+        "embeddings of graphs, as NumPy or Parquet",
+        "Writes an embedding of each graph, the input of the model's head: NumPy (.npy), or Parquet with pyarrow.",
         embed_options,
         run_embed,
     ),
     "export": Command(
-        "a trained model as one file for other programs",
+        "export a trained model to ONNX or torch.export",
         "Writes a trained model as ONNX or as an exported program of PyTorch, for any number of graphs, nodes and "
-        "edges, and checks that it answers as the model does.",
+        "edges, and checks that its outputs are those of the model.",
         export_options,
         run_export,
     ),
     "serve": Command(
-        "answers over HTTP, and a page to try them on",
-        "Answers questions about graphs over HTTP (predict, explain, health, metrics, OpenAPI) and serves a page to "
-        "try them on, to this machine only unless told otherwise. MNAGT_TOKEN may hold the token.",
+        "predictions over HTTP, and a page to try them on",
+        "Serves predictions and explanations over HTTP (predict, explain, health, metrics, OpenAPI) and a page to try "
+        "them on, to this machine only unless --host says otherwise. MNAGT_TOKEN may hold the token.",
         serve_options,
         run_serve,
     ),
     "trials": Command(
         "recipes over several seeds: mean and deviation",
-        "Runs recipes over several seeds and splits, side by side, and prints mean and deviation of the test score. "
+        "Runs recipes over several seeds and splits, in parallel, and prints mean and deviation of the test score. "
         "Finished trials are kept in a ledger and not run again.",
         trials_options,
         run_trials,
     ),
     "tune": Command(
         "search for better settings, by validation",
-        "Searches for settings that validate best (Optuna: TPE, with pruning), beginning with those given. The test "
-        "part is never scored. The same command again goes on where it stopped.",
+        "Searches for the settings with the best validation score (Optuna: TPE, with pruning), starting from those "
+        "given. The test part is never scored. The same command again goes on where it stopped.",
         tune_options,
         run_tune,
     ),
     "reproduce": Command(
-        "the paper's tables and figures, and ours beside them",
+        "run the paper's experiments and compare tables and figures",
         "Runs an experiment of the paper over several seeds, as far as the ledger does not hold it already, and writes "
         "a report: one HTML page, a Markdown table, figures.",
         reproduce_options,
@@ -132,8 +132,8 @@ COMMANDS = {
     ),
     "data": Command(
         "make a data set: Python functions, from source",
-        "Makes a data set in OGB's layout. From Python files and folders: what are their functions called? Divided by "
-        "project, each method name masked, copies left out.",
+        "Makes a data set in OGB's layout. From Python files and folders: the task is to name "
+        "functions. Split by project; each method name is masked, copies are left out.",
         data_options,
         run_data,
     ),
@@ -148,5 +148,5 @@ COMMANDS = {
         "list the data sets", "Lists the data sets that have names, and where they are.", no_options, run_datasets
     ),
     "models": Command("list the models", "Lists the models.", no_options, run_models),
-    "info": Command("versions, devices, folders", "Says what this installation has and uses.", no_options, run_info),
+    "info": Command("versions, devices, folders", "Lists versions, devices and folders.", no_options, run_info),
 }

@@ -1,13 +1,15 @@
 """Options of the command line, made from the fields of settings."""
 
 import argparse
-import dataclasses
+import sys
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mnagt.errors import InputError
-from mnagt.settings import described, from_word
+from mnagt.migrations import OLD_NAMES
+from mnagt.settings import Field, describe_fields, from_word, read_field_docs
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,27 +24,45 @@ def add_options(
 ) -> None:
     """An option for each field of ``cls``, explained by the string under it. Unset ones are None."""
     group = parser.add_argument_group(title)
-    hints, told = typing.get_type_hints(cls), described(cls)
-    for field in dataclasses.fields(cls):
-        if field.name not in leave_out:
-            text = told.get(field.name, "")
+    docs = read_field_docs(cls)
+    for name, field in describe_fields(cls).items():
+        if name not in leave_out:
             group.add_argument(
-                option(prefix + field.name),
-                dest=prefix + field.name,
-                metavar=_metavar(hints[field.name]),
-                help=(text if field.default is None else f"{text} [{field.default}]").replace("%", "%%"),
+                option(prefix + name),
+                dest=prefix + name,
+                metavar=_metavar(field.hint),
+                help=_help(docs.get(name, ""), field).replace("%", "%%"),
             )
+            if old := OLD_NAMES.get(name):
+                group.add_argument(option(prefix + old), dest=prefix + name, action=_OldOption)
 
 
-def given(args: argparse.Namespace, cls: type, *, prefix: str = "", **spelt: str) -> dict[str, Any]:
+def _help(text: str, field: Field) -> str:
+    """What the setting means, its bounds or choices, and its default."""
+    is_literal = _metavar(field.hint).count("|") > 0
+    bounds = [str(c) for c in field.constraints if not is_literal and str(c) != "below inf"]
+    notes = "; ".join([*([] if field.default is None else [str(field.default)]), *bounds])
+    return f"{text} [{notes}]" if notes else text
+
+
+class _OldOption(argparse.Action):
+    """An option under the name that it had in 0.1: it is not listed, and says what it is called now."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(option_strings, dest, help=argparse.SUPPRESS)
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        print(f"mnagt: {option_string} is now {option(self.dest)}", file=sys.stderr)
+        setattr(namespace, self.dest, values)
+
+
+def read_options(args: argparse.Namespace, cls: type, *, prefix: str = "", **spelt: str) -> dict[str, Any]:
     """The fields of ``cls`` that were set on the command line. ``spelt`` holds options not named after their field."""
-    hints = typing.get_type_hints(cls)
     values = {}
-    for field in dataclasses.fields(cls):
-        word = getattr(args, prefix + field.name, None)
+    for name, field in describe_fields(cls).items():
+        word = getattr(args, prefix + name, None)
         if word is not None:
-            name = spelt.get(field.name, option(prefix + field.name))
-            values[field.name] = from_word(hints[field.name], word, name)
+            values[name] = from_word(field.hint, word, spelt.get(name, option(prefix + name)))
     return values
 
 

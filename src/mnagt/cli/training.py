@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mnagt.cli.options import Parser, add_options, given
+from mnagt.cli.options import Parser, add_options, read_options
 from mnagt.errors import InputError
-from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def recipe_of(name: str | None) -> RunConfig:
     """The settings that ``name`` stands for; without one, or with 'none', the defaults."""
     if name is None or name == NO_RECIPE:
         return RunConfig()
-    from mnagt.training.run import read_recipe
+    from mnagt.runs.recipes import read_recipe
 
     return read_recipe(name)
 
@@ -45,7 +46,7 @@ def train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
 
 def run_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """What ``run_config`` reads."""
-    from mnagt.models import MODELS
+    from mnagt.models.registry import MODELS
     from mnagt.registry import lookup
 
     name = _chosen_model(words)
@@ -57,7 +58,7 @@ def run_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "--recipe",
         metavar="RECIPE",
         help="TOML file with the run's settings, or one of the package, such as nci1/gin; options override it "
-        "[for `train`, that of the data set and model if the package has one; none goes without]",
+        "[for `train`, that of the package for data set and model, if there is one; none for no recipe]",
     )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one [auto]")
     add_options(parser, TrainConfig, "training")
@@ -65,23 +66,23 @@ def run_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "--split",
         dest="split_kind",
         metavar="official|random|stratified|group|scaffold|files",
-        help="how graphs are divided [auto]",
+        help="how graphs are split [auto]",
     )
     table = parser.add_argument_group("tables of molecules (.csv, .tsv, .smi), and graphs of your own")
     column_options(table)
-    table.add_argument("--task", metavar="single-label|multi-label|regression", help="what the columns ask for [auto]")
+    table.add_argument("--task", metavar="single-label|multi-label|regression", help="kind of target [auto]")
     add_options(parser, SplitConfig, "split details", prefix="split_", leave_out=("kind",))
     add_options(parser, lookup(MODELS, name, "model").config, f"settings of the model {name}")
 
 
 def column_options(parser: Any) -> None:
-    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES [as its name tells]")
-    parser.add_argument("--target", action="append", metavar="COLUMN", help="a column to learn; may be repeated")
+    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES [guessed from names]")
+    parser.add_argument("--target", action="append", metavar="COLUMN", help="a target column; may be repeated")
 
 
 def run_config(args: argparse.Namespace) -> RunConfig:
     """The settings of a run: defaults, then the recipe, then what the command line says."""
-    from mnagt.models import MODELS
+    from mnagt.models.registry import MODELS
     from mnagt.registry import lookup
 
     base = recipe_of(args.recipe)
@@ -92,9 +93,9 @@ def run_config(args: argparse.Namespace) -> RunConfig:
     return RunConfig(
         dataset=args.dataset or base.dataset,
         model=model,
-        settings=settings | given(args, lookup(MODELS, model, "model").config),
-        train=replace(base.train, **given(args, TrainConfig)),
-        split=replace(base.split, **given(args, SplitConfig, prefix="split_", kind="--split")),
+        settings=settings | read_options(args, lookup(MODELS, model, "model").config),
+        train=replace(base.train, **read_options(args, TrainConfig)),
+        split=replace(base.split, **read_options(args, SplitConfig, prefix="split_", kind="--split")),
         device=args.device or base.device,
         smiles=args.smiles or base.smiles,
         targets=tuple(args.target) if args.target else base.targets,
@@ -108,31 +109,34 @@ def new_folder(config: RunConfig) -> Path:
 
 def _own_recipe(dataset: str | None, model: str) -> str | None:
     """The recipe of the package for a data set that it knows by name."""
-    from mnagt.data import DATASETS
-    from mnagt.training.ranks import is_first
-    from mnagt.training.run import shipped_recipe
+    from mnagt.data.registry import DATASETS
+    from mnagt.runs.recipes import shipped_recipe
+    from mnagt.training.distributed import is_first
 
     if dataset not in DATASETS or shipped_recipe(dataset, model) is None:
         return None
     name = f"{dataset.lower()}/{model}"
     if is_first():
-        logger.info("settings of the recipe %s; options override them, and --recipe none goes without", name)
+        logger.info("settings of the recipe %s; options override them, --recipe none ignores them", name)
     return name
 
 
 def run_train(args: argparse.Namespace) -> int:
-    from mnagt.training.fit import Interrupted
+    from mnagt.runs.folder import check_has_run, read_run_config
+    from mnagt.training.distributed import is_first
     from mnagt.training.progress import reporter
-    from mnagt.training.ranks import is_first
     from mnagt.training.run import resume, train
+    from mnagt.training.trainer import Interrupted
 
     show = {"reporter": reporter(), "tensorboard": args.tensorboard}
     if args.resume:
         _refuse_settings(args)
+        check_has_run(args.resume)
     elif args.recipe is None:
         args.recipe = _own_recipe(args.dataset, args.model or RunConfig.model)
     config = None if args.resume else run_config(args)
     out = args.out or new_folder(config) if config else args.resume
+    _limit_cublas_workspaces(config or read_run_config(out))
     try:
         run = resume(out, **show) if config is None else train(config, out, **show)
     except Interrupted:
@@ -149,9 +153,18 @@ def run_train(args: argparse.Namespace) -> int:
     return 0
 
 
+def _limit_cublas_workspaces(config: RunConfig) -> None:
+    """With activation checkpointing, let cuBLAS use 8 MiB a stream, where the environment does not say how much.
+
+    On Hopper PyTorch takes 32, which is more than the activations of a small model.
+    """
+    if config.train.activation_checkpointing:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
+
+
 def _refuse_settings(args: argparse.Namespace) -> None:
-    """A run goes on as it began."""
+    """Refuse options beside ``--resume``, which continues a run with its own settings."""
     apart = ("run", "command", "options", "resume", "tensorboard")
-    said = [name for name, value in vars(args).items() if value is not None and name not in apart]
-    if said:
-        raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(said)}")
+    given_names = [name for name, value in vars(args).items() if value is not None and name not in apart]
+    if given_names:
+        raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(given_names)}")

@@ -1,7 +1,7 @@
-"""The files of a data set in a folder or a zip, and their bytes. Nothing is unpacked; ``.gz`` is read through.
+"""Reads the files of a data set in a folder or a zip; ``.gz`` is decompressed.
 
-Neither is trusted. What a file grows to is counted as it is read, whatever it says of itself, and held against what it
-takes on disk; a zip whose names lead elsewhere, or are there twice, is refused.
+Files are not trusted. Their decompressed size is counted while they are read, and compared with their size on disk. A
+zip with paths that lead elsewhere, links or duplicate names is refused.
 """
 
 import gzip
@@ -18,17 +18,17 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from mnagt.errors import InputError, shown
-from mnagt.reading import check_size
+from mnagt.errors import InputError, quote
+from mnagt.reading import check_file_size
 
 BLOCK = 1 << 20
-LARGEST_FILE = 8 << 30
-"""Bytes of a file, unpacked, that is read piece by piece into arrays."""
-LARGEST_TOLD = 1 << 30
-"""Bytes of a file, unpacked, of which every value becomes an object of Python: these take many times as much."""
-LARGEST_RATIO = 500
-"""Of a file's size to what it takes on disk, past ``RATIO_MATTERS`` bytes; of COLLAB's graph_indicator it is 222."""
-RATIO_MATTERS = 256 << 20
+MAX_FILE_BYTES = 8 << 30
+"""Decompressed bytes of a file that is parsed into arrays block by block."""
+MAX_PARSED_BYTES = 1 << 30
+"""Decompressed bytes of a file whose values become Python objects, which take many times the memory."""
+MAX_COMPRESSION_RATIO = 500
+"""Decompressed to compressed size, from ``CHECKED_FROM`` bytes on; COLLAB's graph_indicator has 222."""
+CHECKED_FROM = 256 << 20
 
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -59,49 +59,49 @@ class Archive:
             return [p.relative_to(self.path).as_posix() for p in files]
         if not self.path.exists():
             raise InputError(f"{self.path}: no such file or folder")
-        with _reading(str(self.path), "zip"), zipfile.ZipFile(self.path) as archive:
+        with _read_errors(str(self.path), "zip"), zipfile.ZipFile(self.path) as archive:
             files = [info for info in archive.infolist() if not info.filename.startswith("__MACOSX/")]
-            seen: set[str] = set()
+            names: set[str] = set()
             for info in files:
-                self._check_entry(info, seen)
-                seen.add(info.filename)
+                self._check_entry(info, names)
+                names.add(info.filename)
             return [info.filename for info in files]
 
-    def _check_entry(self, info: zipfile.ZipInfo, seen: set[str]) -> None:
-        """Refuse what no data set has. Nothing is unpacked here, but whoever made it meant no good."""
+    def _check_entry(self, info: zipfile.ZipInfo, earlier: set[str]) -> None:
+        """Refuse entries that no data set has: paths that lead elsewhere, links, duplicates."""
         name, reason = info.filename, None
         if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
             reason = "leads out of the zip"
         elif stat.S_ISLNK(info.external_attr >> 16):
             reason = "is a link"
-        elif name in seen:
+        elif name in earlier:
             reason = "is there twice"
         if reason:
-            raise InputError(f"{self.path}: {shown(name)} {reason}; do not trust it, fetch the data set elsewhere")
+            raise InputError(f"{self.path}: {quote(name)} {reason}; do not trust it, fetch the data set elsewhere")
 
     def label(self, name: str) -> str:
-        """The file as messages name it."""
-        name = name if name.isprintable() and len(name) < 100 else shown(name, 100)
+        """The file, for messages."""
+        name = name if name.isprintable() and len(name) < 100 else quote(name, 100)
         return str(self.path / name) if self.path.is_dir() else f"{self.path}: {name}"
 
-    def blocks(self, name: str, largest: int = LARGEST_FILE) -> Iterator[bytes]:
-        """The file piece by piece; while one is looked at, the next is read. ``largest`` is for all of it."""
+    def read_blocks(self, name: str, max_bytes: int = MAX_FILE_BYTES) -> Iterator[bytes]:
+        """The file in blocks, the next of which is read ahead; at most ``max_bytes`` in all."""
         is_gz = name.endswith(".gz")
         where, what = (self.label(name), "gzip file") if is_gz else (str(self.path), "zip")
         with ExitStack() as opened:
-            with _reading(str(self.path), "zip"):
+            with _read_errors(str(self.path), "zip"):
                 file, size, on_disk = self._open(name, opened)
-            self._check_growth(name, on_disk, size, largest)
+            self._check_growth(name, on_disk, size, max_bytes)
             if is_gz:
                 file = opened.enter_context(gzip.GzipFile(fileobj=file))
             pool, read_next, total = None, partial(file.read, BLOCK), 0
             while True:
-                with _reading(where, what):
+                with _read_errors(where, what):
                     block = read_next()
                 if not block:
                     return
                 total += len(block)
-                self._check_growth(name, on_disk, total, largest)
+                self._check_growth(name, on_disk, total, max_bytes)
                 if len(block) == BLOCK:  # else it was the last, and no thread is worth its start
                     pool = pool or opened.enter_context(ThreadPoolExecutor(max_workers=1))
                     read_next = pool.submit(file.read, BLOCK).result
@@ -122,40 +122,42 @@ class Archive:
         on_disk = min(info.compress_size, self.path.stat().st_size)
         file: IO[bytes] = opened.enter_context(archive.open(info))
         if info.compress_type == zipfile.ZIP_LZMA:
-            file = _InSips(file)
+            file = _SmallReads(file)
         elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # bzip2: no bound at all
             raise InputError(f"{self.label(name)}: packed in a way that is not read; zip it with deflate")
         return file, info.file_size, on_disk
 
-    def _check_growth(self, name: str, before: int, after: int, largest: int) -> None:
-        check_size(self.label(name), after, largest)
-        if after > RATIO_MATTERS and after > LARGEST_RATIO * before:
+    def _check_growth(self, name: str, before: int, after: int, max_bytes: int) -> None:
+        check_file_size(self.label(name), after, max_bytes)
+        if after > CHECKED_FROM and after > MAX_COMPRESSION_RATIO * before:
             raise InputError(
                 f"{self.label(name)}: {before:,} bytes expand to over {after:,}, more than a data set does; unpack it "
                 "yourself if you trust it"
             )
 
 
-class _InSips(IO[bytes]):
-    """A file of a zip packed by LZMA: of these ``zipfile`` unpacks as many packed bytes as it is asked for unpacked
-    ones, which may make thousands of times as much. Asked for few at a time, it has few at a time."""
+class _SmallReads(IO[bytes]):
+    """Reads an LZMA file of a zip in small steps.
 
-    SIP = 4096
+    ``zipfile`` decompresses as many compressed bytes as are requested, which may expand a thousandfold.
+    """
+
+    SIZE = 4096
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
 
     def read(self, n: int = -1) -> bytes:
-        sips, wanted = [], n if n >= 0 else LARGEST_FILE
-        while wanted > 0 and (sip := self.file.read(min(wanted, self.SIP))):
-            sips.append(sip)
-            wanted -= len(sip)
-        return b"".join(sips)
+        blocks, wanted = [], n if n >= 0 else MAX_FILE_BYTES
+        while wanted > 0 and (block := self.file.read(min(wanted, self.SIZE))):
+            blocks.append(block)
+            wanted -= len(block)
+        return b"".join(blocks)
 
 
 @contextmanager
-def _reading(where: str, what: str) -> Iterator[None]:
-    """Whatever a damaged or unreadable file raises, told as an ``InputError``."""
+def _read_errors(where: str, what: str) -> Iterator[None]:
+    """Turn the errors of damaged or unreadable files into ``InputError``."""
     try:
         yield
     except InputError:

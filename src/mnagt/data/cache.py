@@ -1,13 +1,14 @@
-"""Data sets that were read once are kept as one safetensors file each, found again by the content they came from."""
+"""A cache of parsed data sets: a safetensors file each, whose name is the hash of the source files."""
 
 import hashlib
 import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -15,28 +16,29 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.files import clear_scratch, written_atomically
+from mnagt.files import clear_scratch, write_atomically
 from mnagt.tasks import task_from_dict, task_to_dict
 
 VERSION = 1
 """Changes with the layout of the file."""
 
 _HEADER = "mnagt"
-_ENCODING = "encodings/"
-_PIECE = 1 << 22
+ENCODING = "encodings/"
+"""Prefix of the names of encodings among the tensors of a file."""
+_BLOCK = 1 << 22
 
 _log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
-    """Where read data sets are kept: ``MNAGT_CACHE``, or else ``~/.cache/mnagt``."""
+    """The folder of the cache: ``MNAGT_CACHE``, or else ``~/.cache/mnagt``."""
     return Path(os.environ.get("MNAGT_CACHE") or "~/.cache/mnagt").expanduser()
 
 
-def cached(*parts: str | Path, build: Callable[[], PackedDataset]) -> PackedDataset:
-    """What ``build`` returns, kept under the content of ``parts``, which are texts and files.
+def load_or_build(*parts: str | Path, build: Callable[[], PackedDataset]) -> PackedDataset:
+    """The result of ``build``, cached under the hash of ``parts``: texts, and files, whose content counts.
 
-    Without a cache folder that can be written, the data set is built anew each time.
+    Without a cache folder that can be written, the data set is built each time.
     """
     path = cache_root() / "packed" / f"{_digest(parts)}.safetensors"
     clear_scratch(path.parent)
@@ -49,14 +51,14 @@ def cached(*parts: str | Path, build: Callable[[], PackedDataset]) -> PackedData
     try:
         save_packed(dataset, path)
     except InputError as error:
-        _log.warning("%s: going on without a cache (%s); MNAGT_CACHE names its folder", dataset.name, error)
+        _log.warning("%s: continuing without a cache (%s); MNAGT_CACHE names its folder", dataset.name, error)
     return dataset
 
 
 def save_packed(dataset: PackedDataset, path: Path) -> None:
-    """The data set as one file; it is there whole or not at all."""
+    """Write the data set as one file, atomically."""
     tensors = {f.name: value for f in fields(dataset) if isinstance(value := getattr(dataset, f.name), Tensor)}
-    tensors |= {_ENCODING + name: encoding for name, encoding in dataset.encodings.items()}
+    tensors |= {ENCODING + name: encoding for name, encoding in dataset.encodings.items()}
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     header = {
         "version": VERSION,
@@ -69,7 +71,7 @@ def save_packed(dataset: PackedDataset, path: Path) -> None:
         "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
     }
     try:
-        with written_atomically(path) as scratch:
+        with write_atomically(path) as scratch:
             save_file(tensors, scratch, {_HEADER: json.dumps(header)})
     except SafetensorError as error:
         raise InputError(f"cannot write {path}: {error}") from error
@@ -86,16 +88,7 @@ def load_packed(path: Path) -> PackedDataset:
         for name, tensor in tensors.items():
             if _checksum(tensor) != header["checksums"][name]:
                 raise InputError(f"{path}: {name} is damaged")
-        return PackedDataset(
-            name=header["name"],
-            task=task_from_dict(header["task"]),
-            is_symmetric=header["is_symmetric"],
-            label_counts={name: tuple(counts) for name, counts in header["label_counts"].items()},
-            vocabularies={name: tuple(words) for name, words in header["vocabularies"].items()},
-            columns={kind: tuple(names) for kind, names in header.get("columns", {}).items()},
-            encodings={n.removeprefix(_ENCODING): t for n, t in tensors.items() if n.startswith(_ENCODING)},
-            **{name: tensor for name, tensor in tensors.items() if not name.startswith(_ENCODING)},
-        )
+        return from_header(header, tensors)
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -103,21 +96,36 @@ def load_packed(path: Path) -> PackedDataset:
         raise InputError(f"{path}: not a packed data set, or damaged ({reason})") from error
 
 
+def from_header(header: dict[str, Any], tensors: Mapping[str, Tensor]) -> PackedDataset:
+    """The data set with these tensors and the description in the header of its file."""
+    fields = ("label_counts", "vocabularies", "columns")
+    described: dict[str, Any] = {name: t for name, t in tensors.items() if not name.startswith(ENCODING)}
+    described |= {field: {name: tuple(values) for name, values in header.get(field, {}).items()} for field in fields}
+    return PackedDataset(
+        name=header["name"],
+        task=task_from_dict(header["task"]),
+        is_symmetric=header["is_symmetric"],
+        block=int(header.get("block", 0)),
+        encodings={name.removeprefix(ENCODING): t for name, t in tensors.items() if name.startswith(ENCODING)},
+        **described,
+    )
+
+
 def _digest(parts: tuple[str | Path, ...]) -> str:
     digest = hashlib.blake2b(digest_size=20)
     for part in parts:
         content = hashlib.blake2b(part.encode() if isinstance(part, str) else b"")
-        for piece in _pieces(part) if isinstance(part, Path) else ():
-            content.update(piece)
+        for block in _read_blocks(part) if isinstance(part, Path) else ():
+            content.update(block)
         digest.update(content.digest())
     return digest.hexdigest()
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _read_blocks(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            while piece := file.read(_PIECE):
-                yield piece
+            while block := file.read(_BLOCK):
+                yield block
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 

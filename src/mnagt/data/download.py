@@ -1,4 +1,4 @@
-"""Fetches data sets from the public sites of the TU collection and of OGB."""
+"""Downloads data sets from the public sites of the TU collection and of OGB."""
 
 import http.client
 import logging
@@ -13,26 +13,26 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from mnagt.errors import InputError
-from mnagt.files import written_atomically
+from mnagt.files import write_atomically
 
 TU_SITE = "https://www.chrsmrrs.com/graphkerneldatasets"
 OGB_SITE = "https://snap.stanford.edu/ogb/data/graphproppred"
-LARGEST_DOWNLOAD = 4 << 30
+MAX_DOWNLOAD_BYTES = 4 << 30
 TIMEOUT = 30
 """Seconds without a byte after which the site counts as out of reach."""
 
-_PIECE = 1 << 20
+_BLOCK = 1 << 20
 _SECONDS_BETWEEN_REPORTS = 5
 
 _log = logging.getLogger(__name__)
 
 
-def download_tu(name: str, root: Path, site: str = TU_SITE, largest: int = LARGEST_DOWNLOAD) -> Path:
+def download_tu(name: str, root: Path, site: str = TU_SITE, largest: int = MAX_DOWNLOAD_BYTES) -> Path:
     """Fetch ``NAME.zip`` into ``root``; the file is there whole or not at all."""
     return _download(f"{site.rstrip('/')}/{urllib.parse.quote(name)}.zip", name, root, f"{name}_A.txt", largest)
 
 
-def download_ogb(name: str, archive: str, root: Path, site: str = OGB_SITE, largest: int = LARGEST_DOWNLOAD) -> Path:
+def download_ogb(name: str, archive: str, root: Path, site: str = OGB_SITE, largest: int = MAX_DOWNLOAD_BYTES) -> Path:
     """Fetch ``archive`` into ``root`` as ``NAME.zip``; the file is there whole or not at all."""
     if not archive:
         raise InputError(f"{name} is not in {root}, and no public site has it; put its folder there, or set MNAGT_DATA")
@@ -40,30 +40,30 @@ def download_ogb(name: str, archive: str, root: Path, site: str = OGB_SITE, larg
 
 
 def _download(url: str, name: str, root: Path, mark: str, largest: int) -> Path:
-    """``mark`` is a file that must be in the zip."""
+    """Download a zip in which a file ``mark`` must be."""
     path = root / f"{name}.zip"
     by_hand = f"fetch it elsewhere and put it at {path}"
-    if not os.access(_nearest(root), os.W_OK):
+    if not os.access(_existing_parent(root), os.W_OK):
         raise InputError(f"cannot write {path}; set MNAGT_DATA to a folder that can be written, or {by_hand}")
-    with written_atomically(path) as scratch:
+    with write_atomically(path) as scratch:
         _log.info("fetching %s", url)
         with scratch.open("wb") as file:
-            for piece in _received(url, largest, by_hand):
-                file.write(piece)
+            for block in _receive(url, largest, by_hand):
+                file.write(block)
         _check_zip(scratch, mark, url, by_hand)
     _log.info("%s is in %s", name, path)
     return path
 
 
-def _nearest(folder: Path) -> Path:
-    """The folder, or the first above it that is there."""
-    return next(here for here in (folder, *folder.parents) if here.exists())
+def _existing_parent(folder: Path) -> Path:
+    """The folder, or the nearest above it that exists."""
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
-def _received(url: str, largest: int, by_hand: str) -> Iterator[bytes]:
-    """What the site sends, piece by piece, to its promised end."""
+def _receive(url: str, largest: int, by_hand: str) -> Iterator[bytes]:
+    """The content at ``url``, block by block; an error where it is shorter than its Content-Length."""
     with ExitStack() as opened:
-        with _reaching(url, by_hand):
+        with _network_errors(url, by_hand):
             response = opened.enter_context(urllib.request.urlopen(url, timeout=TIMEOUT))
             if url.startswith("https:") and not response.url.startswith("https:"):
                 raise ValueError(f"it leads to {response.url}, which anyone on the way can change")
@@ -71,14 +71,14 @@ def _received(url: str, largest: int, by_hand: str) -> Iterator[bytes]:
             promised = int(length) if length else None
         got, reported = 0, time.monotonic()
         while True:
-            with _reaching(url, by_hand):
-                piece = response.read(_PIECE)
-            if not piece:
+            with _network_errors(url, by_hand):
+                block = response.read(_BLOCK)
+            if not block:
                 break
-            got += len(piece)
+            got += len(block)
             if got > largest:
                 raise InputError(f"{url}: over {largest:,} bytes, more than a data set has; {by_hand}")
-            yield piece
+            yield block
             if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
                 reported = time.monotonic()
                 _log.info("%s: %.1f of %s MB", url, got / 1e6, f"{promised / 1e6:.1f}" if promised else "?")
@@ -87,8 +87,8 @@ def _received(url: str, largest: int, by_hand: str) -> Iterator[bytes]:
 
 
 @contextmanager
-def _reaching(url: str, by_hand: str) -> Iterator[None]:
-    """Whatever the network raises, told as an ``InputError``."""
+def _network_errors(url: str, by_hand: str) -> Iterator[None]:
+    """Turn all network errors into ``InputError``."""
     try:
         yield
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -1,4 +1,4 @@
-"""All graphs of a data set as a few flat tensors, and batches cut from them by index arithmetic."""
+"""All graphs of a data set as a few flat tensors, and batches of them by index arithmetic."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
-from mnagt.data.pages import will_need
+from mnagt.data.prefetch import prefetch_rows
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
-from mnagt.graphs.room import free_memory
-from mnagt.graphs.sparse import pointer_of_counts, ragged_arange
+from mnagt.graphs.memory import free_memory
+from mnagt.graphs.sparse import ptr_from_counts, ragged_arange
 from mnagt.tasks import Task
 
 WINDOW = 256
@@ -25,10 +25,18 @@ LONG_GRAPH = 1024
 
 @dataclass(frozen=True, eq=False)
 class PackedDataset:
-    """``graphs`` graphs, laid end to end. There is no Python object per graph.
+    """Graphs end to end in flat tensors. There is no Python object per graph.
 
     Edges are sorted by (destination, source) within each graph. ``dataset.batch(indices)`` costs a handful of
-    vectorised operations, whatever the number of graphs, on the device where the tensors lie.
+    vectorised operations, whatever the number of graphs, on the device where the tensors are.
+
+    >>> import torch
+    >>> from mnagt import load_dataset
+    >>> dataset = load_dataset("MUTAG")
+    >>> len(dataset), dataset.task.kind
+    (188, 'single-label')
+    >>> dataset.batch(torch.tensor([3, 14])).num_graphs
+    2
     """
 
     name: str
@@ -72,14 +80,19 @@ class PackedDataset:
         """Nodes of each graph."""
         return self.node_ptr.diff()
 
+    @cached_property
+    def encoding_cache(self) -> dict[tuple[str, int], Shaped[Tensor, "nodes _"]]:
+        """Encodings by name and size that were computed for these graphs (``with_encodings``)."""
+        return {}
+
     @property
     def device(self) -> torch.device:
-        """Where batches come to lie."""
+        """The device of the batches."""
         return self.targets.device
 
     @property
     def is_resident(self) -> bool:
-        """Whether the graphs lie where their batches do, or batches are sent there one by one."""
+        """Whether the graphs are on the device of the batches; otherwise each batch is sent there."""
         return self.source.device == self.device
 
     @property
@@ -90,7 +103,7 @@ class PackedDataset:
 
     @cached_property
     def features(self) -> Features:
-        """What a model can read off these graphs."""
+        """The columns of nodes and edges."""
         return Features(
             Columns(
                 tuple(self.label_counts.get("node_labels", ())),
@@ -107,28 +120,52 @@ class PackedDataset:
         indices = torch.as_tensor(indices, dtype=torch.long).cpu()
         graphs = indices.numpy()
         if len(graphs) and graphs.view(np.uint64).max() >= len(self):  # numbers below zero read as huge ones
-            raise InputError(f"{self.name} has graphs 0 to {len(self) - 1}; asked for {graphs.min()} to {graphs.max()}")
+            raise InputError(f"{self.name} has graphs 0 to {len(self) - 1}; got {graphs.min()} to {graphs.max()}")
         nodes, edges = _HostRows(self.node_ptr, graphs), _HostRows(self.edge_ptr, graphs)
         sizes, node_ptr = torch.from_numpy(nodes.counts), torch.from_numpy(nodes.ptr)
         if self.source.device.type != "cpu":
-            nodes, edges, node_ptr = _moved(nodes, edges, self.device)
+            nodes, edges, node_ptr = _rows_on_device(nodes, edges, self.device)
         batch = GraphBatch(
             sizes=sizes,
             node_ptr=node_ptr,
-            in_ptr=nodes.pointer(self.in_degree),
-            source=edges.of_raised(self.source, node_ptr[:-1]),
+            in_ptr=nodes.take_ptr(self.in_degree),
+            source=edges.take_shifted(self.source, node_ptr[:-1]),
             is_symmetric=self.is_symmetric,
-            node_labels=None if self.node_labels is None else nodes.of(self.node_labels),
-            node_values=None if self.node_values is None else nodes.of(self.node_values),
-            edge_labels=None if self.edge_labels is None else edges.of(self.edge_labels),
-            edge_values=None if self.edge_values is None else edges.of(self.edge_values),
+            node_labels=None if self.node_labels is None else nodes.take(self.node_labels),
+            node_values=None if self.node_values is None else nodes.take(self.node_values),
+            edge_labels=None if self.edge_labels is None else edges.take(self.edge_labels),
+            edge_values=None if self.edge_values is None else edges.take(self.edge_values),
             targets=self.targets.index_select(0, indices.to(self.device, non_blocking=True)),
-            encodings={name: nodes.of(column) for name, column in self.encodings.items()},
+            encodings={name: nodes.take(column) for name, column in self.encodings.items()},
         )
-        return batch if self.is_resident else _sent(batch, self.device)
+        return batch if self.is_resident else _send_batch(batch, self.device)
 
-    def encoded(self, name: str, some: Int[Tensor, "some"]) -> tuple[Shaped[Tensor, "nodes _"], Int[Tensor, "nodes"]]:
-        """That encoding of the nodes of these graphs, and the graph of each."""
+    def select(self, indices: Int[Tensor, "some"]) -> "PackedDataset":
+        """The data set of the graphs ``indices``, in that order."""
+        dataset = PackedDataset.from_batch(
+            self.name,
+            self.task,
+            self.batch(indices),
+            label_counts=self.label_counts,
+            vocabularies=self.vocabularies,
+        )
+        texts = self.texts
+        if texts is not None:
+            lines = texts.cpu().numpy().tobytes().split(b"\n")
+            content = b"\n".join(lines[graph] for graph in indices.tolist())
+            texts = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+        return replace(
+            dataset,
+            columns=self.columns,
+            texts=texts,
+            official=None if self.official is None else self.official[indices],
+            groups=None if self.groups is None else self.groups[indices],
+        )
+
+    def select_encoding(
+        self, name: str, some: Int[Tensor, "some"]
+    ) -> tuple[Shaped[Tensor, "nodes _"], Int[Tensor, "nodes"]]:
+        """The rows of an encoding for the nodes of the graphs ``some``, and the graph of each node."""
         graph = torch.repeat_interleave(torch.arange(len(self)), self.node_ptr.diff())
         is_meant = torch.zeros(len(self), dtype=torch.bool).index_fill_(0, some, True)[graph]
         return self.encodings[name][is_meant], graph[is_meant]
@@ -137,21 +174,20 @@ class PackedDataset:
         self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None, start: int = 0
     ) -> Iterator[tuple[Int[Tensor, "batch"], GraphBatch]]:
         """``indices`` in batches, each with the graphs it holds."""
-        for graphs in self.chunks(indices, batch_size, generator, start):
+        for graphs in self.batch_indices(indices, batch_size, generator, start):
             yield graphs, self.batch(graphs)
 
-    def chunks(
+    def batch_indices(
         self, indices: Int[Tensor, "some"], batch_size: int, generator: torch.Generator | None = None, start: int = 0
     ) -> Iterator[Int[Tensor, "batch"]]:
         """The graphs of each batch.
 
-        With a ``generator`` the graphs are shuffled first; without one they come in order of size, so that a batch
-        holds graphs of like size. Within a batch graphs are always in order of size: attention then finds equal
-        ones side by side. The first ``start`` batches are left out.
+        With a ``generator`` the graphs are shuffled first; without one they are sorted by size, so that a batch has
+        graphs of similar size. Within a batch graphs are always sorted by size, which attention buckets need. The first
+        ``start`` batches are skipped.
 
-        A data set of blocks is worked through in windows of ``WINDOW`` blocks: those that chance brings together, or
-        without a generator those that lie together. Within a window the order is as above. While one is in use, the
-        system is asked to bring in the next.
+        A data set of blocks is read in windows of ``WINDOW`` blocks: random ones, or without a generator neighbouring
+        ones. Within a window the order is as above. The next window is prefetched.
         """
         sizes, order = self.sizes.numpy(), indices.cpu().numpy()
         starts, coming = np.zeros(1, np.int64), []
@@ -164,17 +200,17 @@ class PackedDataset:
             if generator is not None:
                 block = torch.randperm(len(self) // self.block + 1, generator=generator).numpy()[block]
             window = block // WINDOW
-            place = window.argsort(kind="stable")
-            order, starts = order[place], np.flatnonzero(np.diff(window[place], prepend=-1))
+            by_window = window.argsort(kind="stable")
+            order, starts = order[by_window], np.flatnonzero(np.diff(window[by_window], prepend=-1))
             coming = np.split(order, starts[1:])
         for at in range(start * batch_size, len(order), batch_size):
             while coming and at >= starts[max(0, len(starts) - len(coming) - 1)]:
-                self._expect(coming.pop(0))
+                self._prefetch(coming.pop(0))
             chunk = order[at : at + batch_size]
             yield torch.from_numpy(chunk[sizes[chunk].argsort(kind="stable")])
 
-    def _expect(self, graphs: np.ndarray) -> None:
-        """The blocks of these graphs are needed soon."""
+    def _prefetch(self, graphs: np.ndarray) -> None:
+        """Ask the system to read the blocks of these graphs from disk."""
         blocks = np.unique(graphs // self.block)
         ends = np.flatnonzero(np.diff(blocks, prepend=-2, append=len(self) + 1) > 1)
         for first, last in zip(blocks[ends[:-1]].tolist(), blocks[ends[1:] - 1].tolist(), strict=True):
@@ -186,13 +222,13 @@ class PackedDataset:
                 rows = ptr[run].tolist()
                 for column in columns:
                     if column is not None and column.device.type == "cpu":
-                        will_need(column, *rows)
+                        prefetch_rows(column, *rows)
 
     def to(self, device: torch.device | str, *, resident: bool | None = None) -> "PackedDataset":
         """The same data set with its flat tensors on ``device``; the pointers stay on the CPU.
 
-        If not ``resident`` only the targets go there, and batches are sent when they are asked for. Unless told, a data
-        set that would take more than half of what is free on a GPU is not.
+        If not ``resident`` only the targets go there, and each batch is sent when it is made. The default is resident
+        unless the data set takes more than half of the free memory of a GPU.
         """
         device = torch.device(device)
         if resident is None:
@@ -216,7 +252,7 @@ class PackedDataset:
         label_counts: Mapping[str, tuple[int, ...]] | None = None,
         vocabularies: Mapping[str, tuple[str, ...]] | None = None,
     ) -> "PackedDataset":
-        """The graphs of ``batch``, whose targets say what is asked of each. Categories not counted are those seen."""
+        """The graphs of ``batch``. ``label_counts`` are those of its labels if they are not given."""
         if batch.targets is None or len(batch.targets) != batch.num_graphs:
             has = "no" if batch.targets is None else len(batch.targets)
             raise InputError(f"{name}: {has} targets for {batch.num_graphs} graphs; give one a graph")
@@ -245,17 +281,17 @@ class PackedDataset:
 
 
 def _label_counts(name: str, batch: GraphBatch, given: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Categories of each column: as given, or else those seen; a label past what was given is refused."""
+    """The number of categories of each column: as given, or else found; an error where a label exceeds it."""
     for kind in ("node_labels", "edge_labels"):
         labels = getattr(batch, kind)
         if labels is None:
             continue
         if labels.numel() and int(labels.min()) < -1:
             raise InputError(f"{name}: {kind} holds {int(labels.min())}; categories count from 0, and -1 is none")
-        seen = tuple(int(column.max()) + 1 if len(column) else 0 for column in labels.unbind(dim=1))
-        known = given.setdefault(kind, seen)
-        if len(known) != len(seen) or any(there > count for there, count in zip(seen, known, strict=True)):
-            raise InputError(f"{name}: {kind} reaches {seen} categories, and label_counts says {known}")
+        found = tuple(int(column.max()) + 1 if len(column) else 0 for column in labels.unbind(dim=1))
+        counts = given.setdefault(kind, found)
+        if len(counts) != len(found) or any(f > c for f, c in zip(found, counts, strict=True)):
+            raise InputError(f"{name}: {kind} has {found} categories, and label_counts says {counts}")
     return given
 
 
@@ -269,7 +305,7 @@ class _HostRows:
         ends = ptr.numpy()
         self.first = ends[graphs]
         self.counts = ends[graphs + 1] - self.first
-        self.ptr = _pointer_of_counts(self.counts)
+        self.ptr = _ptr_from_counts(self.counts)
 
     @cached_property
     def index(self) -> np.ndarray:
@@ -277,28 +313,28 @@ class _HostRows:
         index += np.arange(len(index))
         return index
 
-    def of(self, column: Tensor) -> Tensor:
+    def take(self, column: Tensor) -> Tensor:
         return torch.from_numpy(column.numpy().take(self.index, axis=0))
 
-    def pointer(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
-        return torch.from_numpy(_pointer_of_counts(counts.numpy().take(self.index), np.int32))
+    def take_ptr(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
+        return torch.from_numpy(_ptr_from_counts(counts.numpy().take(self.index), np.int32))
 
-    def of_raised(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
+    def take_shifted(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
         """The rows of ``column``, those of each graph plus its number in ``by`` (int32)."""
         rows, total = column.numpy(), int(self.ptr[-1])
         if total < LONG_GRAPH * len(by):
-            raised = np.repeat(by.numpy().astype(np.int32), self.counts)
-            raised += rows.take(self.index)
+            shifted = np.repeat(by.numpy().astype(np.int32), self.counts)
+            shifted += rows.take(self.index)
         else:
-            raised = np.empty(total, dtype=np.int32)
+            shifted = np.empty(total, dtype=np.int32)
             ends = self.first + self.counts
             each = (self.first, ends, self.ptr[:-1], self.ptr[1:], by.numpy())
             for first, last, start, end, number in zip(*(part.tolist() for part in each), strict=True):
-                np.add(rows[first:last], number, out=raised[start:end])
-        return torch.from_numpy(raised)
+                np.add(rows[first:last], number, out=shifted[start:end])
+        return torch.from_numpy(shifted)
 
 
-def _pointer_of_counts(counts: np.ndarray, dtype: type = np.int64) -> np.ndarray:
+def _ptr_from_counts(counts: np.ndarray, dtype: type = np.int64) -> np.ndarray:
     ptr = np.zeros(len(counts) + 1, dtype=dtype)
     np.cumsum(counts, out=ptr[1:])
     return ptr
@@ -311,17 +347,17 @@ class _DeviceRows:
         self.counts, self.total = counts, total
         self.index = ragged_arange(first, counts, total)
 
-    def of(self, column: Tensor) -> Tensor:
+    def take(self, column: Tensor) -> Tensor:
         return column.index_select(0, self.index)
 
-    def pointer(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
-        return pointer_of_counts(self.of(counts)).int()
+    def take_ptr(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
+        return ptr_from_counts(self.take(counts)).int()
 
-    def of_raised(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
-        return self.of(column) + torch.repeat_interleave(by.int(), self.counts, output_size=self.total)
+    def take_shifted(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
+        return self.take(column) + torch.repeat_interleave(by.int(), self.counts, output_size=self.total)
 
 
-def _moved(
+def _rows_on_device(
     nodes: _HostRows, edges: _HostRows, device: torch.device
 ) -> tuple[_DeviceRows, _DeviceRows, Int[Tensor, "graphs_and_end"]]:
     """The rows of nodes and edges, and the node pointer, on ``device``: one transfer of a few numbers a graph."""
@@ -332,17 +368,17 @@ def _moved(
     return node_rows, _DeviceRows(first_edge, edge_counts, int(edges.ptr[-1])), node_ptr
 
 
-def _sent(batch: GraphBatch, device: torch.device) -> GraphBatch:
+def _send_batch(batch: GraphBatch, device: torch.device) -> GraphBatch:
     """The batch on ``device``, but for its sizes; to a GPU from memory that it can read while others work."""
 
-    def sent(tensor: Tensor) -> Tensor:
+    def send(tensor: Tensor) -> Tensor:
         if device.type == "cuda" and tensor.device.type == "cpu":
             tensor = tensor.pin_memory()
         return tensor.to(device, non_blocking=True)
 
     moved = {
-        f.name: sent(value)
+        f.name: send(value)
         for f in fields(batch)
         if f.name != "sizes" and isinstance(value := getattr(batch, f.name), Tensor)
     }
-    return replace(batch, **moved, encodings={name: sent(t) for name, t in batch.encodings.items()})
+    return replace(batch, **moved, encodings={name: send(t) for name, t in batch.encodings.items()})

@@ -1,4 +1,4 @@
-"""Which graphs train, which choose, which judge. Every split draws from a generator of its own."""
+"""Splits into training, validation and test parts. Each random split has a generator of its own."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -8,29 +8,35 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mnagt.data.archives import LARGEST_TOLD, Archive
-from mnagt.errors import InputError, shown
+from mnagt.data.archives import MAX_PARSED_BYTES, Archive
+from mnagt.errors import InputError, quote
 
 PARTS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Graph indices of the three parts, sorted, none in two of them."""
+    """Graph indices of the three parts, sorted; no part is empty, and no graph is in two.
+
+    >>> Split(torch.tensor([3, 0]), torch.tensor([1]), torch.tensor([2])).to_dict()
+    {'train': [0, 3], 'valid': [1], 'test': [2]}
+    """
 
     train: Int[Tensor, "_"]
     valid: Int[Tensor, "_"]
     test: Int[Tensor, "_"]
 
     def __post_init__(self) -> None:
-        together = torch.cat([self.train, self.valid, self.test])
-        if len(together.unique()) != len(together):
+        indices = torch.cat([self.train, self.valid, self.test])
+        if len(indices) and int(indices.min()) < 0:
+            raise InputError(f"the split has graph {int(indices.min())}; graphs count from 0")
+        if len(indices.unique()) != len(indices):
             raise InputError("a graph is twice in the split; each graph may be once in one of train, valid and test")
         for name in PARTS:
             object.__setattr__(self, name, getattr(self, name).sort().values)
             if len(getattr(self, name)) == 0:
                 raise InputError(
-                    f"the split's {name} part is empty; {len(together)} graphs are too few or shares too small"
+                    f"the split's {name} part is empty; {len(indices)} graphs are too few or shares too small"
                 )
 
     def to_dict(self) -> dict[str, list[int]]:
@@ -41,15 +47,24 @@ class Split:
         return cls(*(torch.tensor(parts[name], dtype=torch.long) for name in PARTS))
 
 
-class Unjudged(Split):
-    """Graphs that train and graphs that are watched, which may be the same; scores are for others to find."""
+class TrainValidSplit(Split):
+    """Training and validation graphs, which may overlap, without a test part: for estimators, whose users test."""
 
     def __post_init__(self) -> None:
-        """Anything goes."""
+        """Nothing is checked."""
 
 
 def random_split(graphs: int, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
-    """Shuffle, then cut by ``shares`` (the paper: 8:1:1)."""
+    """A shuffled split.
+
+    Args:
+        graphs: The number of graphs.
+        seed: Seed of the shuffle.
+        shares: Shares of training, validation and test part (the paper: 8:1:1).
+
+    >>> len(random_split(188, seed=0).test)
+    19
+    """
     order = torch.randperm(graphs, generator=_generator(seed))
     total = sum(shares)
     valid, test = round(graphs * shares[1] / total), round(graphs * shares[2] / total)
@@ -57,9 +72,19 @@ def random_split(graphs: int, seed: int, shares: tuple[float, float, float] = (0
 
 
 def stratified_folds(labels: Int[Tensor, "graphs"], folds: int, seed: int) -> list[Split]:
-    """Each fold tests once, with the classes in proportion; the next fold is its validation part, the rest train."""
+    """Splits for stratified cross-validation: split i tests on fold i and validates on fold i + 1.
+
+    Args:
+        labels: The class of each graph.
+        folds: The number of folds.
+        seed: Seed of the shuffle.
+
+    >>> import torch
+    >>> [split.test.tolist() for split in stratified_folds(torch.tensor([0, 0, 0, 1, 1, 1]), 3, seed=0)]
+    [[..., ...], [..., ...], [..., ...]]
+    """
     if not 3 <= folds <= len(labels):
-        raise InputError(f"folds must be between 3 (one each to train, choose, judge) and {len(labels)}, got {folds}")
+        raise InputError(f"folds must be between 3 (to train, validate and test) and {len(labels)}, got {folds}")
     generator = _generator(seed)
     shuffled = torch.randperm(len(labels), generator=generator)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
@@ -76,56 +101,56 @@ def stratified_folds(labels: Int[Tensor, "graphs"], folds: int, seed: int) -> li
 
 
 def official_split(part: Int[Tensor, "graphs"]) -> Split:
-    """The split that a data set brings: ``part`` is 0 for train, 1 for valid, 2 for test, and -1 for none."""
+    """The split that comes with a data set: ``part`` is 0 for train, 1 for valid, 2 for test, and -1 for none."""
     return Split(*((part == number).nonzero()[:, 0] for number in range(len(PARTS))))
 
 
-def grouped_split(groups: Sequence[Hashable], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
-    """Graphs of a group stay together, whatever the seed; ``groups`` has one for each graph.
+def ordered_group_split(groups: Sequence[Hashable], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
+    """A deterministic split that keeps graphs of a group together; ``groups`` has one entry for each graph.
 
     DeepChem's rule for scaffolds: the largest groups go first (of equal ones, those that begin last), each into the
-    first of train, valid and test that has room for it. What is rare and odd is left for the test.
+    first of train, valid and test with enough space. The test part gets the rarest groups.
     """
     members: dict[Hashable, list[int]] = {}
     for graph, group in enumerate(groups):
         members.setdefault(group, []).append(graph)
     train, valid, test = [], [], []
-    room_in_train = len(groups) * shares[0] / sum(shares)
-    room_in_both = len(groups) * (shares[0] + shares[1]) / sum(shares)
+    max_train = len(groups) * shares[0] / sum(shares)
+    max_train_valid = len(groups) * (shares[0] + shares[1]) / sum(shares)
     for graphs in sorted(members.values(), key=lambda graphs: (len(graphs), graphs[0]), reverse=True):
-        if len(train) + len(graphs) <= room_in_train:
+        if len(train) + len(graphs) <= max_train:
             train += graphs
-        elif len(train) + len(valid) + len(graphs) <= room_in_both:
+        elif len(train) + len(valid) + len(graphs) <= max_train_valid:
             valid += graphs
         else:
             test += graphs
     return Split(*(torch.tensor(part, dtype=torch.long) for part in (train, valid, test)))
 
 
-def group_split(
+def random_group_split(
     groups: Int[Tensor, "graphs"], seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> Split:
-    """Graphs of a group stay together; which groups go where is drawn.
+    """A random split that keeps graphs of a group together.
 
-    Test, then valid, take of the groups in an order drawn with ``seed`` those that fit into their share, or the
-    smallest one if none does. The rest train.
+    Groups are shuffled with ``seed``. Test, then valid, take those that fit into their share, or the smallest one if
+    none fits. The rest train.
     """
     sizes = torch.bincount(groups).tolist()
     order = [group for group in torch.randperm(len(sizes), generator=_generator(seed)).tolist() if sizes[group]]
     part = [0] * len(sizes)
     for number in (2, 1):
-        left, chosen = [group for group in order if part[group] == 0], []
-        room = len(groups) * shares[number] / sum(shares)
-        for group in left:
-            if sizes[group] <= room:
+        remaining, chosen = [group for group in order if part[group] == 0], []
+        space = len(groups) * shares[number] / sum(shares)
+        for group in remaining:
+            if sizes[group] <= space:
                 chosen.append(group)
-                room -= sizes[group]
-        for group in chosen or sorted(left, key=sizes.__getitem__)[:1]:
+                space -= sizes[group]
+        for group in chosen or sorted(remaining, key=sizes.__getitem__)[:1]:
             part[group] = number
     return official_split(torch.tensor(part)[groups])
 
 
-def split_from_files(folder: Path, graphs: int) -> Split:
+def read_split(folder: Path, graphs: int) -> Split:
     """``train``, ``valid`` and ``test`` as ``.csv.gz``, ``.csv`` or ``.txt`` in ``folder``: one graph index a line."""
     return Split(*(_read_indices(folder, name, graphs) for name in PARTS))
 
@@ -138,7 +163,7 @@ def _read_indices(folder: Path, name: str, graphs: int) -> Tensor:
     else:
         raise InputError(f"{folder}: no {name}.csv.gz, {name}.csv or {name}.txt; a split needs train, valid and test")
     try:
-        text = b"".join(Archive(folder).blocks(path.name, LARGEST_TOLD)).decode()
+        text = b"".join(Archive(folder).read_blocks(path.name, MAX_PARSED_BYTES)).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: cannot be read ({error}); write it again, one graph index a line") from None
     indices = []
@@ -148,9 +173,9 @@ def _read_indices(folder: Path, name: str, graphs: int) -> Tensor:
         try:
             index = int(line)
         except ValueError:
-            raise InputError(f"{path}, line {number}: {shown(line.strip(), 40)} is not a graph index") from None
+            raise InputError(f"{path}, line {number}: {quote(line.strip(), 40)} is not a graph index") from None
         if not 0 <= index < graphs:
-            raise InputError(f"{path}, line {number}: graph {shown(index)} does not exist; there are 0 to {graphs - 1}")
+            raise InputError(f"{path}, line {number}: graph {quote(index)} does not exist; there are 0 to {graphs - 1}")
         indices.append(index)
     return torch.tensor(indices, dtype=torch.long)
 

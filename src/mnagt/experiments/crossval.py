@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
-from mnagt.data import load_dataset
-from mnagt.experiments.engines import side_by_side
-from mnagt.training.config import RunConfig
+from mnagt.data.registry import load_dataset
+from mnagt.experiments.executors import run_parallel
+from mnagt.runs.config import RunConfig
 from mnagt.training.run import Result, train
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One part of the graphs, judged by a model trained on the others."""
+    """Results on one part of the graphs, of a model trained on the others."""
 
     accuracy: float
     """Share of its graphs whose class was predicted, by the weights that validation chose."""
@@ -27,7 +27,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """A model, over all folds."""
+    """Results of a model on all folds."""
 
     model: str
     parameters: int
@@ -45,21 +45,24 @@ class CrossValidation:
 
 
 def cross_validate(
-    config: RunConfig, *, jobs: int = 1, told: Callable[[int, Fold], None] = lambda number, fold: None
+    config: RunConfig, *, jobs: int = 1, on_fold: Callable[[int, Fold], None] = lambda number, fold: None
 ) -> CrossValidation:
-    """Train and test ``config`` on each of its folds, ``jobs`` at a time in processes of one thread each."""
+    """Train and test ``config`` on each of its folds, ``jobs`` at a time in processes of one thread each.
+
+    ``on_fold`` is called with the number of each fold that ends and its outcome.
+    """
     configs = [replace(config, split=replace(config.split, fold=i)) for i in range(config.split.folds)]
     done = {}
-    with side_by_side(_fold, configs, jobs) as outcomes:
+    with run_parallel(_run_fold, configs, jobs=jobs) as outcomes:
         for each, outcome in outcomes:
             number = each.split.fold
             done[number] = outcome()
-            told(number, done[number][0])
+            on_fold(number, done[number][0])
     folds, results = zip(*(done[number] for number in sorted(done)), strict=True)
     return CrossValidation(config.model, results[0].parameters, folds, sum(result.seconds for result in results))
 
 
-def _fold(config: RunConfig) -> tuple[Fold, Result]:
+def _run_fold(config: RunConfig) -> tuple[Fold, Result]:
     dataset = load_dataset(config.dataset)
     run = train(config, dataset=dataset)
     predicted = run.trained.outputs(dataset, run.split.test).argmax(dim=1).tolist()

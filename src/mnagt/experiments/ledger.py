@@ -18,32 +18,43 @@ import torch
 
 from mnagt.errors import InputError
 from mnagt.files import make_folder
-from mnagt.models import full_settings
+from mnagt.models.registry import full_settings
+from mnagt.runs.config import RunConfig
+from mnagt.runs.split import resolve_split_kind
 from mnagt.settings import from_dict
-from mnagt.training.config import RunConfig
-from mnagt.training.run import Result, settled
+from mnagt.training.run import Result
 from mnagt.version import __version__
 
 
-def resolved(config: RunConfig) -> dict[str, Any]:
-    """The settings of a trial in full, the model's defaults written out."""
-    return asdict(settled(config)) | {"settings": full_settings(config.model, config.settings)}
+def resolve_config(config: RunConfig) -> dict[str, Any]:
+    """The settings of a trial in full: defaults of the model are written out, and an automatic split has its kind."""
+    return asdict(resolve_split_kind(config)) | {"settings": full_settings(config.model, config.settings)}
 
 
-def trial_key(config: RunConfig) -> str:
-    """The same for the same trial. The device is left out: it changes figures no more than rounding and chance do."""
-    told = resolved(config)
-    del told["device"], told["train"]["checkpoint_seconds"]
-    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=12).hexdigest()
+def trial_key(config: RunConfig, *, is_validation_only: bool = False) -> str:
+    """A digest of the settings. The device is left out: it changes figures no more than rounding and chance do."""
+    settings = resolve_config(config)
+    del settings["device"], settings["train"]["checkpoint_seconds"]
+    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=12).hexdigest()
+    return f"{digest}, validation only" if is_validation_only else digest
 
 
 class Ledger:
-    """A file of trials, each there once. Lines are added whole, under a lock; one cut short is passed over."""
+    """A file of trials, one JSON line each, and each trial once.
+
+    Lines are added whole, under a lock. A last line that a crash cut short is skipped, and removed by the next write.
+
+    >>> from pathlib import Path
+    >>> from mnagt import Ledger
+    >>> list(Ledger(Path("no-trials-yet.jsonl")).records())
+    []
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def records(self) -> Iterator[dict[str, Any]]:
+        """The lines of the file, parsed; a line that is not a trial is an error that names its number."""
         try:
             lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -57,40 +68,40 @@ class Ledger:
                 if number < len(lines):
                     raise InputError(f"{self.path}, line {number}: not JSON; remove the line") from None
                 return
-            if not isinstance(record, dict) or not {"config", "result"} <= record.keys():
+            if not isinstance(record, dict) or "config" not in record or not isinstance(record.get("result"), dict):
                 raise InputError(f"{self.path}, line {number}: not a trial; remove the line or choose another ledger")
             yield record
 
     def by_key(self) -> dict[str, dict[str, Any]]:
-        """The records by trial.
+        """The records by ``trial_key``.
 
-        Keys are worked out anew from the settings on record, so that a setting that came later counts as what it is
-        by default. A trial with a setting that is gone cannot be asked for, and is passed over.
+        Keys are computed anew from the recorded settings, so that a setting which did not exist then counts as its
+        default. A trial with a setting that no longer exists is skipped.
         """
-        keys = ((_key_of(record), record) for record in self.records())
+        keys = ((_record_key(record), record) for record in self.records())
         return {key: record for key, record in keys if key is not None}
 
-    def append(self, config: RunConfig, result: Result, **beside: Any) -> dict[str, Any]:
-        """Add a finished trial, with whatever else is known of it; the record that now stands.
+    def append(self, config: RunConfig, result: Result, **notes: Any) -> dict[str, Any]:
+        """Add a finished trial, and return its record.
 
-        A trial is there once: if another process added it meanwhile, that record stands, and nothing is added.
+        If another process added the same trial meanwhile, nothing is added and that record is returned.
         """
-        record = {"config": resolved(config), "result": asdict(result), **beside, **circumstances()}
-        with self._alone() as file:
+        record = {"config": resolve_config(config), "result": asdict(result), **notes, **describe_environment()}
+        with self._lock() as file:
             content = file.read()
-            there = _find(config, content)
-            if there is None:
+            existing = _find(record, content)
+            if existing is None:
                 _add(file, content, json.dumps(record, sort_keys=True).encode() + b"\n")
-        return there or record
+        return existing or record
 
     def check(self) -> None:
         """Refuse a ledger that could not be added to, before any trial is run."""
-        with self._alone():
+        with self._lock():
             pass
 
     @contextmanager
-    def _alone(self) -> Iterator[IO[bytes]]:
-        """The file; whoever else wants to add to it waits."""
+    def _lock(self) -> Iterator[IO[bytes]]:
+        """The open file; other processes that want to write wait."""
         make_folder(self.path.parent, wanted=self.path)
         try:
             with self.path.open("ab+", buffering=0) as file:
@@ -103,30 +114,31 @@ class Ledger:
             ) from error
 
 
-def _key_of(record: dict[str, Any]) -> str | None:
-    """The key of a trial on record, worked out anew; none if it has a setting that is gone."""
+def _record_key(record: dict[str, Any]) -> str | None:
+    """The key of a recorded trial; none if it has a setting that no longer exists."""
     try:
-        return trial_key(from_dict(RunConfig, record["config"], where="a ledger"))
+        config = from_dict(RunConfig, record["config"], where="a ledger")
+        return trial_key(config, is_validation_only=not record["result"].get("test"))
     except InputError:
         return None
 
 
-def _find(config: RunConfig, content: bytes) -> dict[str, Any] | None:
-    """The record of the trial among these lines; one that cannot be read is not it."""
-    key = trial_key(config)
+def _find(wanted: dict[str, Any], content: bytes) -> dict[str, Any] | None:
+    """The record of the same trial among these lines; a line that cannot be read is not it."""
+    key, config = _record_key(wanted), wanted["config"]
     for line in content.splitlines():
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             record = json.loads(line)
-            there = record["config"]
-            is_like = (there["dataset"], there["model"]) == (config.dataset, config.model)
-            if is_like and _key_of(record) == key:
+            other = record["config"]
+            is_similar = (other["dataset"], other["model"]) == (config["dataset"], config["model"])
+            if is_similar and _record_key(record) == key:
                 return record
     return None
 
 
 def _add(file: IO[bytes], content: bytes, line: bytes) -> None:
-    """Write ``line`` after the last whole line of the file's ``content``, or leave the file as it was."""
-    end = _end_of_whole_lines(content)
+    """Write ``line`` after the last whole line of ``content``. If that fails, the file stays as it was."""
+    end = _whole_lines_end(content)
     if end and content[end - 1 : end] != b"\n":
         line = b"\n" + line
     try:
@@ -139,8 +151,8 @@ def _add(file: IO[bytes], content: bytes, line: bytes) -> None:
         raise
 
 
-def _end_of_whole_lines(content: bytes) -> int:
-    """Where the last whole line ends; what a crash left after it is no trial."""
+def _whole_lines_end(content: bytes) -> int:
+    """The number of bytes up to the end of the last whole line."""
     start = content.rfind(b"\n") + 1
     try:
         json.loads(content[start:])
@@ -149,8 +161,8 @@ def _end_of_whole_lines(content: bytes) -> int:
     return len(content)
 
 
-def circumstances() -> dict[str, Any]:
-    """When, where and with what."""
+def describe_environment() -> dict[str, Any]:
+    """Date, machine, versions and commit."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"system": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version()},
@@ -161,12 +173,12 @@ def circumstances() -> dict[str, Any]:
 
 @cache
 def _commit() -> str | None:
-    """The commit of the code that runs: what ``MNAGT_COMMIT`` says, for copies that are no checkout, or git."""
-    if told := os.environ.get("MNAGT_COMMIT"):
-        return told
-    here = Path(__file__).parent
+    """The commit of the running code: ``MNAGT_COMMIT``, for copies that are no checkout, or what git says."""
+    if commit := os.environ.get("MNAGT_COMMIT"):
+        return commit
+    command = ["git", "rev-parse", "HEAD"]
     try:
-        asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return asked.stdout.strip()
+    return done.stdout.strip()

@@ -6,17 +6,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
-from mnagt.data import load_dataset, meanings
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import category_meanings, load_dataset
 from mnagt.experiments.crossval import CrossValidation, cross_validate
-from mnagt.settings import at_least
-from mnagt.training.config import RunConfig, SplitConfig, TrainConfig
-from mnagt.training.model_folder import Trained
+from mnagt.inference.model_folder import TrainedModel
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.runs.folder import RUN
+from mnagt.settings import Ge, NonNegativeInt, PositiveInt, Settings
 from mnagt.training.progress import clock
-from mnagt.training.run import RUN, train
+from mnagt.training.run import train
 
 DATASET = "MUTAG"
 MAJORITY = 125 / 188
@@ -32,20 +34,15 @@ test folds' mean curve, which flatters."""
 
 
 @dataclass(frozen=True)
-class QuickstartConfig:
-    epochs: int = 60
+class QuickstartConfig(Settings):
+    epochs: PositiveInt = 60
     """Epochs of each training."""
-    folds: int = 10
+    folds: Annotated[int, Ge(3)] = 10
     """Folds of the cross-validation."""
-    jobs: int = 0
+    jobs: NonNegativeInt = 0
     """Folds trained side by side; 0 for one a core."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of folds and weights."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "epochs")
-        at_least(self, 3, "folds")
-        at_least(self, 0, "jobs", "seed")
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,16 @@ class Evidence:
 
 
 def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] = lambda line: None) -> Evidence:
-    """Cross-validate, save a model, predict molecules it has not seen, and write a report into ``out``."""
+    """Cross-validate on MUTAG, save a model, predict molecules that it has not seen, and write a report.
+
+    Args:
+        config: Epochs, folds, processes and seed.
+        out: The folder of model and report.
+        say: Called with each line of progress.
+
+    >>> from mnagt import quickstart
+    >>> quickstart(QuickstartConfig(epochs=1, folds=3), Path("runs/quickstart"))  # doctest: +SKIP
+    """
     from mnagt.experiments.quickstart_report import write_report
 
     start = time.monotonic()
@@ -100,7 +106,9 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
         done = cross_validate(
             replace(run, model=name),
             jobs=jobs,
-            told=lambda i, fold, name=name: say(f"  {name:6} fold {i + 1:2}  test accuracy {100 * fold.accuracy:5.1f}"),
+            on_fold=lambda i, fold, name=name: say(
+                f"  {name:6} fold {i + 1:2}  test accuracy {100 * fold.accuracy:5.1f}"
+            ),
         )
         say(f"  {name:6} {100 * done.mean:.1f} ± {100 * done.deviation:.1f}  ({done.parameters:,} parameters)\n")
         models.append(done)
@@ -110,7 +118,7 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
         shutil.rmtree(folder)
     final = train(run, folder, dataset=dataset)
     molecules = look_at(final.trained, dataset, final.split.test[:: max(1, len(final.split.test) // 6)][:6])
-    names = meanings(dataset, "classes")
+    names = category_meanings(dataset, "classes")
     evidence = Evidence(
         DATASET, len(dataset), names, tuple(models), molecules, time.monotonic() - start, final.result.device
     )
@@ -119,11 +127,11 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
     return evidence
 
 
-def look_at(trained: Trained, dataset: PackedDataset, graphs: torch.Tensor) -> list[Molecule]:
+def look_at(trained: TrainedModel, dataset: PackedDataset, graphs: torch.Tensor) -> list[Molecule]:
     """Predictions for these graphs, with the weights that their atoms gave to the kernels."""
     probability = trained.outputs(dataset, graphs).softmax(dim=1)
-    atoms, bonds, classes = (meanings(dataset, c) for c in ("node_labels/0", "edge_labels/0", "classes"))
-    seen = []
+    atoms, bonds, classes = (category_meanings(dataset, c) for c in ("node_labels/0", "edge_labels/0", "classes"))
+    molecules = []
     for row, number in enumerate(graphs.tolist()):
         graph = dataset.batch(torch.tensor([number]))
         with torch.inference_mode():
@@ -131,7 +139,7 @@ def look_at(trained: Trained, dataset: PackedDataset, graphs: torch.Tensor) -> l
         assert graph.node_labels is not None
         assert graph.edge_labels is not None
         ends = zip(graph.edge_index.T.tolist(), graph.edge_labels[:, 0].tolist(), strict=True)
-        seen.append(
+        molecules.append(
             Molecule(
                 number,
                 atoms=[atoms[label] for label in graph.node_labels[:, 0].tolist()],
@@ -142,7 +150,7 @@ def look_at(trained: Trained, dataset: PackedDataset, graphs: torch.Tensor) -> l
                 weights=weights,
             )
         )
-    return seen
+    return molecules
 
 
 def _say_summary(evidence: Evidence, out: Path, say: Callable[[str], None]) -> None:

@@ -7,22 +7,23 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from mnagt.data import DATASETS, data_root, load_dataset, where_is
+from mnagt.data.registry import DATASETS, data_root, load_dataset, locate_dataset
+from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.experiments.engines import RayConfig
+from mnagt.experiments.executors import RayConfig
 from mnagt.experiments.ledger import Ledger, trial_key
 from mnagt.experiments.reproduce_tables import EXPERIMENTS, OURS, Experiment, Row
 from mnagt.experiments.statistics import Paired
 from mnagt.experiments.trials import Summary, run_trials, summarise, with_seed
+from mnagt.inference.model_folder import build_or_explain
 from mnagt.registry import lookup
-from mnagt.settings import at_least, literals
-from mnagt.training.config import RunConfig, SplitConfig
-from mnagt.training.devices import pick_device
-from mnagt.training.model_folder import built
+from mnagt.runs.config import RunConfig, SplitConfig
+from mnagt.runs.recipes import read_recipe, shipped_recipe
+from mnagt.runs.split import make_split, resolve_split_kind
+from mnagt.settings import Ge, NonNegativeInt, PositiveInt, Settings
 from mnagt.training.progress import Reporter, clock
-from mnagt.training.run import make_split, read_recipe, settled, shipped_recipe
 
 Protocol = Literal["redrawn", "folds", "fixed"]
 PROTOCOLS: dict[Protocol, str] = {
@@ -36,10 +37,10 @@ QUICK_EPOCHS, QUICK_SEEDS = 3, 2
 
 
 @dataclass(frozen=True)
-class ReproduceConfig:
-    seeds: int | None = None
+class ReproduceConfig(Settings):
+    seeds: PositiveInt | None = None
     """Trials of each row; none for as many as the paper's (10, on OGB's data sets 5)."""
-    first_seed: int = 0
+    first_seed: NonNegativeInt = 0
     """The first of their seeds."""
     protocol: Protocol = "redrawn"
     """How data are split: redrawn, folds or fixed."""
@@ -49,23 +50,19 @@ class ReproduceConfig:
     """MODEL/DATASET patterns; what fits none of them is left out."""
     is_quick: bool = False
     """Few epochs and seeds, for a look at the page: no figure of it is a result."""
-    jobs: int = 1
+    jobs: PositiveInt = 1
     """Trials side by side."""
     devices: tuple[str, ...] = ()
     """Devices on which trials take turns; none for what the recipes say."""
     ray: RayConfig | None = None
     """The cluster that runs them, in place of ``jobs`` processes."""
-    minutes: float = math.inf
+    minutes: Annotated[float, Ge(0)] = math.inf
     """After so long no trial is begun."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "jobs")
-        at_least(self, 0, "first_seed", "minutes")
-        literals(self)
-        if self.seeds is not None:
-            at_least(self, 1, "seeds")
-            if self.protocol == "folds" and self.seeds > FOLDS:
-                raise InputError(f"seeds counts the folds to test under this protocol, {FOLDS} at most: {self.seeds}")
+        super().__post_init__()
+        if self.protocol == "folds" and (self.seeds or 0) > FOLDS:
+            raise InputError(f"seeds counts the folds to test under this protocol, {FOLDS} at most: {self.seeds}")
 
     def repeats(self, experiment: Experiment) -> range:
         """The seeds, or the folds."""
@@ -156,14 +153,14 @@ def recipe(dataset: str, model: str) -> RunConfig:
     NCI1 is.
     """
     name = Path(dataset).stem
-    if own := shipped_recipe(name, model):
-        return replace(read_recipe(own), dataset=dataset)
-    if ours := shipped_recipe(name, OURS):
-        return replace(read_recipe(ours), dataset=dataset, model=model, settings={})
-    return replace(read_recipe(shipped_recipe("NCI1", model) or f"NCI1/{model}"), dataset=dataset)
+    if shipped := shipped_recipe(name, model):
+        return replace(shipped, dataset=dataset)
+    if default := shipped_recipe(name, OURS):
+        return replace(default, dataset=dataset, model=model, settings={})
+    return replace(read_recipe(f"nci1/{model}"), dataset=dataset)
 
 
-def trials_of(row: Row, dataset: str, experiment: Experiment, config: ReproduceConfig) -> list[list[RunConfig]]:
+def list_trials(row: Row, dataset: str, experiment: Experiment, config: ReproduceConfig) -> list[list[RunConfig]]:
     """The trials of a row on a data set: for each repeat one, or several of which validation is to choose."""
     base = recipe(dataset, row.model)
     base = replace(base, settings={**base.settings, **row.settings})
@@ -175,7 +172,7 @@ def trials_of(row: Row, dataset: str, experiment: Experiment, config: ReproduceC
 def _repeat(base: RunConfig, config: ReproduceConfig, i: int) -> list[RunConfig]:
     first, seed = config.first_seed, config.first_seed + i
     weights = replace(base, train=replace(base.train, seed=seed))
-    if settled(base).split.kind not in ("auto", "random"):  # a split that comes with the data
+    if resolve_split_kind(base).split.kind not in ("auto", "random"):  # a split that comes with the data
         return [weights]
     match config.protocol:
         case "redrawn":
@@ -187,30 +184,32 @@ def _repeat(base: RunConfig, config: ReproduceConfig, i: int) -> list[RunConfig]
             return [replace(fold, train=replace(fold.train, lr=fold.train.lr * rate)) for rate in RATES]
 
 
-def planned(experiment: Experiment, config: ReproduceConfig) -> list[tuple[Row, str]]:
-    """The rows and data sets that are asked for."""
+def select_cells(experiment: Experiment, config: ReproduceConfig) -> list[tuple[Row, str]]:
+    """Pairs of row and data set, without those that ``config`` leaves out."""
     datasets = config.datasets or experiment.datasets
     cells = [(row, dataset) for dataset in datasets for row in experiment.rows]
     if not config.only:
         return cells
-    known = [f"{row.model}/{dataset}" for row, dataset in cells]
+    names = [f"{row.model}/{dataset}" for row, dataset in cells]
     for pattern in config.only:
-        if not any(fnmatchcase(name, pattern) for name in known):
-            raise InputError(f"--only {pattern}: no such MODEL/DATASET; there are: {', '.join(dict.fromkeys(known))}")
-    return [cell for cell, name in zip(cells, known, strict=True) if any(fnmatchcase(name, p) for p in config.only)]
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InputError(f"--only {pattern}: no such MODEL/DATASET; there are: {', '.join(dict.fromkeys(names))}")
+    return [cell for cell, name in zip(cells, names, strict=True) if any(fnmatchcase(name, p) for p in config.only)]
 
 
-def look_up(experiment: Experiment, config: ReproduceConfig, there: Mapping[str, dict[str, Any]]) -> tuple[Cell, ...]:
-    """What the ledger's records (``by_key``) say of an experiment. Nothing is run."""
+def read_cells(
+    experiment: Experiment, config: ReproduceConfig, recorded: Mapping[str, dict[str, Any]]
+) -> tuple[Cell, ...]:
+    """The cells of an experiment from the records of a ledger (``by_key``). Nothing is run."""
     return tuple(
-        Cell(row, dataset, tuple(_chosen(trials, there) for trials in trials_of(row, dataset, experiment, config)))
-        for row, dataset in planned(experiment, config)
+        Cell(row, dataset, tuple(_choose(trials, recorded) for trials in list_trials(row, dataset, experiment, config)))
+        for row, dataset in select_cells(experiment, config)
     )
 
 
-def _chosen(candidates: Sequence[RunConfig], there: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
-    """The record that validation prefers, once all candidates have been tried."""
-    records = [there.get(trial_key(config)) for config in candidates]
+def _choose(candidates: Sequence[RunConfig], recorded: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """The record with the best validation score, once there is one of every candidate."""
+    records = [recorded.get(trial_key(config)) for config in candidates]
     found = [record for record in records if record is not None]
     if len(found) < len(records):
         return None
@@ -226,10 +225,10 @@ def reproduce(
     say: Callable[[str], None] = lambda line: None,
     reporter: Reporter | None = None,
 ) -> Findings:
-    """Run what the ledger lacks of an experiment, and look up what it holds then.
+    """Run the trials of an experiment that the ledger lacks, and return what it holds then.
 
-    Interrupted, it loses the trials under way; the same call goes on with the others. A data set that is not there, or
-    a trial that fails, is noted among the problems and does not keep the rest from running.
+    An interruption loses the trials that are running; the same call continues. A missing data set or a trial that
+    fails is listed among the problems, and the others still run.
     """
     experiment = lookup(EXPERIMENTS, name, "experiment")
     if config.ray is None:  # a cluster may have what this machine has not
@@ -237,19 +236,19 @@ def reproduce(
             pick_device(device)
     problems: list[str] = []
     if experiment.kind == "parameters":
-        cells = _counted(experiment, config, problems)
+        cells = _count_parameters(experiment, config, problems)
         return Findings(name, experiment, config, cells, {}, tuple(problems), ledger.path)
     if not is_report_only:
         _run(experiment, config, ledger, problems, say, reporter)
-    there = ledger.by_key()
+    recorded = ledger.by_key()
     elsewhere: dict[Protocol, tuple[Cell, ...]] = {}
     for other in PROTOCOLS:
         if other != config.protocol:
-            cells = look_up(experiment, replace(config, protocol=other, seeds=None), there)
-            if any(len(cell.known) > 1 and not brings_split(cell.dataset) for cell in cells):
+            cells = read_cells(experiment, replace(config, protocol=other, seeds=None), recorded)
+            if any(len(cell.known) > 1 and not has_official_split(cell.dataset) for cell in cells):
                 elsewhere[other] = cells
     return Findings(
-        name, experiment, config, look_up(experiment, config, there), elsewhere, tuple(problems), ledger.path
+        name, experiment, config, read_cells(experiment, config, recorded), elsewhere, tuple(problems), ledger.path
     )
 
 
@@ -261,13 +260,13 @@ def _run(
     say: Callable[[str], None],
     reporter: Reporter | None,
 ) -> None:
-    cells, there, names, missing = planned(experiment, config), ledger.by_key(), {}, []
+    cells, recorded, names, missing = select_cells(experiment, config), ledger.by_key(), {}, []
     for dataset in dict.fromkeys(dataset for _, dataset in cells):
         rows = [row for row, other in cells if other == dataset]
-        repeats = zip(*(trials_of(row, dataset, experiment, config) for row in rows), strict=True)
+        repeats = zip(*(list_trials(row, dataset, experiment, config) for row in rows), strict=True)
         trials = [(row, trial) for repeat in repeats for row, each in zip(rows, repeat, strict=True) for trial in each]
         names |= {trial_key(trial): _name(row, trial) for row, trial in trials}
-        wanted = [trial for _, trial in trials if trial_key(trial) not in there]
+        wanted = [trial for _, trial in trials if trial_key(trial) not in recorded]
         say(f"{dataset}: {len(trials)} trials, {len(trials) - len(wanted)} of them in {ledger.path}")
         if wanted and _is_usable(dataset, problems):  # read once here, so that processes find it in the cache
             missing += wanted
@@ -279,24 +278,33 @@ def _run(
         left = clock((time.monotonic() - start) / done * (len(missing) - done))
         say(f"[{done}/{len(missing)}] {names[trial_key(trial)]}: {words}; {left} left")
 
-    def told(trial: RunConfig, record: dict[str, Any]) -> None:
+    def on_trial(trial: RunConfig, record: dict[str, Any]) -> None:
         result = record["result"]
         line(trial, f"{result['metric']} {result['test'][result['metric']]:.4f}, {result['seconds']:.1f} s")
 
-    def failed(trial: RunConfig, error: Exception) -> None:
+    def on_failure(trial: RunConfig, error: Exception) -> None:
         reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         failures.setdefault(reason, []).append(names[trial_key(trial)])
         line(trial, f"failed, {reason}")
 
-    turns = {"jobs": config.jobs, "devices": config.devices, "ray": config.ray, "reporter": reporter}
-    run_trials(missing, ledger, told=told, failed=failed, until=time.time() + 60 * config.minutes, **turns)
+    run_trials(
+        missing,
+        ledger,
+        jobs=config.jobs,
+        devices=config.devices,
+        ray=config.ray,
+        on_trial=on_trial,
+        on_failure=on_failure,
+        reporter=reporter,
+        until=time.time() + 60 * config.minutes,
+    )
     for reason, (first, *others) in failures.items():
         problems.append(f"{first}{f' and {len(others)} others' if others else ''} failed: {reason}")
 
 
-def brings_split(dataset: str) -> bool:
+def has_official_split(dataset: str) -> bool:
     """The data set has an official split, which protocols leave alone."""
-    return dataset in DATASETS and DATASETS[dataset].brings_split
+    return dataset in DATASETS and DATASETS[dataset].has_official_split
 
 
 def _is_usable(dataset: str, problems: list[str]) -> bool:
@@ -311,21 +319,21 @@ def _is_usable(dataset: str, problems: list[str]) -> bool:
     return task.higher_is_better
 
 
-def _counted(experiment: Experiment, config: ReproduceConfig, problems: list[str]) -> tuple[Cell, ...]:
+def _count_parameters(experiment: Experiment, config: ReproduceConfig, problems: list[str]) -> tuple[Cell, ...]:
     """Parameters of each model for each data set that is there; none is fetched for it."""
     cells, datasets = [], {}
-    for row, name in planned(experiment, config):
+    for row, name in select_cells(experiment, config):
         if name not in datasets:
             datasets[name] = None
-            if name in DATASETS and where_is(name, data_root()) is None:
+            if name in DATASETS and locate_dataset(name, data_root()) is None:
                 problems.append(f"{name} was left out: not in {data_root()}; put it there, or set MNAGT_DATA")
             elif _is_usable(name, problems):
                 datasets[name] = load_dataset(name)
         dataset, counted = datasets[name], None
         if dataset is not None:
             run = recipe(name, row.model)
-            task = dataset.task.fitted(dataset.targets[make_split(run.split, dataset).train])
-            counted = built(run.model, run.settings, dataset.features, task.outputs).parameter_count
+            task = dataset.task.fit(dataset.targets[make_split(run.split, dataset).train])
+            counted = build_or_explain(run.model, run.settings, dataset.features, task.num_outputs).parameter_count
         cells.append(Cell(row, name, counted=counted))
     return tuple(cells)
 

@@ -69,7 +69,7 @@ def _row(name: str, **known: Any) -> Row:
     return Row("MNA-GT, as printed" if name == "MNA-GT" else name, MODEL_OF[name], **known)
 
 
-def _varied(setting: str, values: Iterable[int]) -> tuple[Row, ...]:
+def _vary(setting: str, values: Iterable[int]) -> tuple[Row, ...]:
     return tuple(
         Row(f"{model}, {setting} {value}", model, {setting: value}, at=value)
         for model in (OURS, "mnagt-paper")
@@ -133,9 +133,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         ("COLLAB",),
     ),
-    "hops": _sensitivity("How far kernels look", "hops", "k, propagation steps", _varied("max_hop", range(1, 6))),
-    "heads": _sensitivity("Heads of a kernel", "heads", "m, heads", _varied("heads", (2, 3, 4, 6, 8))),
-    "layers": _sensitivity("Layers", "layers", "L, layers", _varied("depth", range(1, 6))),
+    "hops": _sensitivity("How far kernels look", "hops", "k, propagation steps", _vary("max_hop", range(1, 6))),
+    "heads": _sensitivity("Heads of a kernel", "heads", "m, heads", _vary("heads", (2, 3, 4, 6, 8))),
+    "layers": _sensitivity("Layers", "layers", "L, layers", _vary("depth", range(1, 6))),
     "parameters": Experiment(
         "Numbers of parameters",
         "Counted, not trained: the models of the recipes, built for each data set. The paper does not say which GNN it "

@@ -57,7 +57,7 @@ def signed_rank(gaps: Sequence[float]) -> float:
 def holm(ps: Sequence[float]) -> list[float]:
     """The same p, held to account for being several (Holm 1979): the chance that any below it is chance alone."""
     adjusted, least = [0.0] * len(ps), 0.0
-    for place, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        least = max(least, min(1.0, (len(ps) - place) * ps[i]))
+    for rank, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = max(least, min(1.0, (len(ps) - rank) * ps[i]))
         adjusted[i] = least
     return adjusted

@@ -1,51 +1,74 @@
-"""Many trials of a few recipes: seeds side by side in processes or on a cluster, finished ones kept in a ledger."""
+"""Trials: trainings of recipes over several seeds, run in parallel, with finished ones kept in a ledger."""
 
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
-
-from mnagt.data import DATASETS, load_dataset
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import DATASETS, load_dataset
 from mnagt.data.splits import PARTS, Split
+from mnagt.devices import device_name, pick_device
 from mnagt.errors import InputError
-from mnagt.experiments.engines import Outcomes, RayConfig, on_ray, side_by_side
-from mnagt.experiments.ledger import Ledger, circumstances, trial_key
-from mnagt.training.config import RunConfig
+from mnagt.experiments.executors import RayConfig, run_parallel
+from mnagt.experiments.ledger import Ledger, describe_environment, trial_key
+from mnagt.runs.config import RunConfig, SplitConfig
+from mnagt.runs.fingerprint import dataset_fingerprint
+from mnagt.runs.split import make_split
+from mnagt.training.fit_model import fit_model
 from mnagt.training.progress import Reporter
 from mnagt.training.run import Result, train
 
 CURVE_POINTS = 25
-"""A curve is kept in no more points."""
+"""Most points that a curve is kept in."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial gave, and what it was done on."""
+    """The result of a trial, and the data set and split that it used."""
 
     result: Result
+    """Without test scores, if only validation was asked for."""
     chosen_by: float
-    """The mean validation score that chose the epoch."""
+    """Mean validation score over the selection window that chose the epoch."""
+    last_valid: float
+    """Mean validation score over the last epochs, as many as the selection window has."""
     curves: dict[str, list[float]]
-    """Loss and validation scores by epoch, thinned."""
+    """Loss and validation scores by epoch, in few points."""
     dataset: dict[str, Any]
     split: dict[str, Any]
     ran_on: dict[str, Any] | None = None
-    """Machine and versions, where they are not those of who writes it down."""
+    """Machine and versions of a worker on a cluster."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A trial to run; on a cluster, with absolute paths and the fingerprint that its data set must have there."""
+
+    config: RunConfig
+    remote: RunConfig | None = None
+    fingerprint: dict[str, Any] | None = None
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
     """The same run with other weights, order and split."""
     return replace(config, train=replace(config.train, seed=seed), split=replace(config.split, seed=seed))
+
+
+def with_split_folders(configs: Sequence[RunConfig], folder: Path) -> list[RunConfig]:
+    """The same runs on splits from index files: run ``i`` takes the i-th folder in ``folder``, in turn."""
+    folders = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not folders:
+        raise InputError(f"{folder}: no folders with index files in it")
+    splits = (SplitConfig("files", folder=str(path)) for path in cycle(folders))
+    return [replace(config, split=split) for config, split in zip(configs, splits, strict=False)]
 
 
 def run_trials(
@@ -55,71 +78,75 @@ def run_trials(
     jobs: int = 1,
     devices: Sequence[str] = (),
     ray: RayConfig | None = None,
-    told: Callable[[RunConfig, dict[str, Any]], None] = lambda config, record: None,
-    failed: Callable[[RunConfig, Exception], None] | None = None,
+    is_validation_only: bool = False,
+    on_trial: Callable[[RunConfig, dict[str, Any]], None] = lambda config, record: None,
+    on_failure: Callable[[RunConfig, Exception], None] | None = None,
     reporter: Reporter | None = None,
     until: float = math.inf,
 ) -> list[dict[str, Any]]:
-    """The records of these trials, in order; those that the ledger lacks are run now, ``jobs`` at a time or on ``ray``.
+    """Run the trials that the ledger lacks, and return the records of all, in order.
 
-    They take turns on ``devices``, if any are named. Only this process writes to the ledger. A trial that fails ends
-    it all; with ``failed`` that is told instead, and the others go on. ``reporter`` is shown trials that run one at a
-    time. After ``until`` (``time.time()``) none is begun; those under way come to their end.
+    Args:
+        configs: The trials.
+        ledger: Where finished trials are recorded. Only this process writes to it.
+        jobs: Trials that run at a time.
+        devices: Devices on which trials take turns.
+        ray: A Ray cluster that runs the trials in place of local processes.
+        is_validation_only: Do not score test parts.
+        on_trial: Called with each new record.
+        on_failure: Called with a trial that failed, and the others go on; without it a failure ends all.
+        reporter: Called with the progress of trials that run one at a time.
+        until: No trial is started after this ``time.time()``; running ones finish.
+
+    >>> from pathlib import Path
+    >>> from mnagt import Ledger, RunConfig, TrainConfig, run_trials
+    >>> trial = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1), device="cpu")
+    >>> len(run_trials([trial, trial], Ledger(Path("trials.jsonl"))))
+    2
     """
-    configs = list(configs)
-    there = ledger.by_key()
-    missing = list({key: config for config in configs if (key := trial_key(config)) not in there}.values())
+    configs, key = list(configs), partial(trial_key, is_validation_only=is_validation_only)
+    recorded = ledger.by_key()
+    missing = list({key(config): config for config in configs if key(config) not in recorded}.values())
     if missing:
         ledger.check()
     if devices:
         missing = [replace(config, device=devices[i % len(devices)]) for i, config in enumerate(missing)]
-    with _outcomes(missing, jobs, ray, reporter, until) as outcomes:
-        for config, outcome in outcomes:
+    todo = [_Job(config) for config in missing]
+    if ray is not None:
+        todo = [_Job(config, with_absolute_paths(config), _load(config)[1]) for config in missing]
+    run = partial(_run_job, until=until, is_validation_only=is_validation_only)
+    if ray is None and jobs == 1:
+        run = partial(run, reporter=reporter)
+    with run_parallel(run, todo, jobs=jobs, ray=ray, device=lambda job: job.config.device) as outcomes:
+        for job, outcome in outcomes:
             try:
                 trial = outcome()
             except BrokenExecutor:
                 raise InputError(
-                    f"a process of the {jobs} side by side has died, likely for lack of memory; lower --jobs and run "
-                    f"again: finished trials are in {ledger.path}"
+                    f"one of the {jobs} processes has died, likely for lack of memory; lower --jobs and run again: "
+                    f"finished trials are in {ledger.path}"
                 ) from None
             except Exception as error:
-                if failed is None:
+                if on_failure is None:
                     raise
-                failed(config, error)
+                on_failure(job.config, error)
                 continue
-            if trial is None:
-                continue
-            beside = {name: getattr(trial, name) for name in ("chosen_by", "curves", "dataset", "split")}
-            beside |= {"side_by_side": jobs} if ray is None else {"ran_on": trial.ran_on}
-            told(config, ledger.append(config, trial.result, **beside))
-    there = ledger.by_key()
-    return [there[key] for config in configs if (key := trial_key(config)) in there]
+            if trial is not None:
+                on_trial(job.config, ledger.append(job.config, trial.result, **_notes(trial, jobs)))
+    recorded = ledger.by_key()
+    return [recorded[key(config)] for config in configs if key(config) in recorded]
 
 
-@contextmanager
-def _outcomes(
-    configs: Sequence[RunConfig], jobs: int, ray: RayConfig | None, reporter: Reporter | None, until: float
-) -> Iterator[Outcomes[RunConfig, Trial | None]]:
-    """Each trial with what gives its outcome, as they end; none of those that it was too late to begin."""
-    if ray is not None and configs:
-        errands = [(config, rooted(config), _dataset(config)[1]) for config in configs]
-        with on_ray(
-            partial(_unless_late, until, _run_elsewhere), errands, ray, device=lambda errand: errand[0].device
-        ) as outcomes:
-            yield ((config, outcome) for (config, _, _), outcome in outcomes)
-    elif jobs == 1 or not configs:
-        yield ((config, partial(_unless_late, until, run_trial, config, reporter)) for config in configs)
-    else:
-        with side_by_side(partial(_unless_late, until, run_trial), configs, jobs) as outcomes:
-            yield outcomes
+def _notes(trial: Trial, jobs: int) -> dict[str, Any]:
+    """What a ledger line has beside settings and result."""
+    notes = {name: value for name, value in asdict(trial).items() if name != "result"}
+    if notes.pop("ran_on") is None:
+        return notes | {"side_by_side": jobs}
+    return notes | {"ran_on": trial.ran_on}
 
 
-def _unless_late(until: float, run: Callable[..., Trial], *given: Any) -> Trial | None:
-    return None if time.time() > until else run(*given)
-
-
-def rooted(config: RunConfig) -> RunConfig:
-    """The same run with paths that hold from elsewhere too."""
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The same run with paths that hold in any folder."""
     path, folder = Path(config.dataset).expanduser(), config.split.folder
     if config.dataset not in DATASETS and path.exists():
         config = replace(config, dataset=str(path.resolve()))
@@ -128,74 +155,91 @@ def rooted(config: RunConfig) -> RunConfig:
     return config
 
 
-def _run_elsewhere(errand: tuple[RunConfig, RunConfig, dict[str, Any]]) -> Trial:
-    """Run a trial on a worker, which reads the data set from where its own machine keeps it."""
-    _, config, facts = errand
-    same_data(_dataset(config)[1], facts)
-    about = circumstances()
-    return replace(run_trial(config), ran_on={name: about[name] for name in ("machine", "versions")})
+def _run_job(job: _Job, *, until: float, is_validation_only: bool, reporter: Reporter | None = None) -> Trial | None:
+    """Run a trial, unless it is too late. A worker of a cluster reads the data set from where its machine keeps it."""
+    if time.time() > until:
+        return None
+    if job.remote is None or job.fingerprint is None:
+        return run_trial(job.config, reporter=reporter, is_validation_only=is_validation_only)
+    check_same_data(_load(job.remote)[1], job.fingerprint)
+    environment = describe_environment()
+    trial = run_trial(job.remote, is_validation_only=is_validation_only)
+    return replace(trial, ran_on={name: environment[name] for name in ("machine", "versions")})
 
 
-def same_data(there: dict[str, Any], here: dict[str, Any]) -> None:
-    """Refuse to work on other graphs than were asked about."""
-    if there != here:
-        raise InputError(f"has {there}, and where it is asked for it is {here}; put the same files into its MNAGT_DATA")
+def check_same_data(fingerprint: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Refuse to train on other graphs than were asked for."""
+    if fingerprint != expected:
+        raise InputError(
+            f"has {fingerprint}, and where it is asked for it is {expected}; put the same files into its MNAGT_DATA"
+        )
 
 
-def run_trial(config: RunConfig, reporter: Reporter | None = None) -> Trial:
-    dataset, facts = _dataset(config)
-    run = train(config, dataset=dataset, reporter=reporter)
-    stretch = min(config.train.choose_over, len(run.history))
-    scores = [record[f"valid_{run.result.metric}"] for record in run.history]
-    chosen_by = mean(scores[run.result.epoch - stretch : run.result.epoch])
-    return Trial(run.result, chosen_by, thinned(run.history), facts, _split_facts(run.split))
+def run_trial(config: RunConfig, *, reporter: Reporter | None = None, is_validation_only: bool = False) -> Trial:
+    """Train ``config`` and score its test part, unless ``is_validation_only``."""
+    dataset, fingerprint = _load(config)
+    if is_validation_only:
+        history, result, split = _validate(config, dataset, reporter)
+    else:
+        run = train(config, dataset=dataset, reporter=reporter)
+        history, result, split = run.history, run.result, run.split
+    window = min(config.train.selection_window, len(history))
+    scores = [record[f"valid_{result.metric}"] for record in history]
+    chosen_by, last = mean(scores[result.epoch - window : result.epoch]), mean(scores[-window:])
+    return Trial(result, chosen_by, last, thin_curves(history), fingerprint, _describe_split(split))
 
 
-def thinned(history: Sequence[dict[str, float]]) -> dict[str, list[float]]:
-    """The curves of a run in few points: each is the mean of a stretch of epochs, and stands at the stretch's last."""
+def _validate(
+    config: RunConfig, dataset: PackedDataset, reporter: Reporter | None
+) -> tuple[list[dict[str, float]], Result, Split]:
+    """The history of a training, and its result without test scores."""
+    split = make_split(config.split, dataset)
+    fitted = fit_model(config, dataset, split, reporter=reporter, with_forest=False)
+    position, parameters = fitted.position, fitted.model.parameter_count
+    metric = dataset.task.metric
+    valid = position.history[position.best_epoch - 1][f"valid_{metric}"]
+    device = device_name(pick_device(config.device))
+    result = Result(metric, position.best_epoch, valid, {}, parameters, round(position.seconds, 3), device)
+    return position.history, result, split
+
+
+def thin_curves(history: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    """The curves of a run in few points: each is the mean over a stretch of epochs, placed at its last epoch."""
     stretch = -(-len(history) // CURVE_POINTS)
-    parts = [history[at : at + stretch] for at in range(0, len(history), stretch)]
+    parts = [history[start : start + stretch] for start in range(0, len(history), stretch)]
     names = [name for name in history[0] if name not in ("epoch", "lr")]
-    kept = {name: [float(f"{mean(epoch[name] for epoch in part):.5g}") for part in parts] for name in names}
-    return {"epoch": [part[-1]["epoch"] for part in parts], **kept}
+    curves = {name: [float(f"{mean(epoch[name] for epoch in part):.5g}") for part in parts] for name in names}
+    return {"epoch": [part[-1]["epoch"] for part in parts], **curves}
 
 
-def fingerprint(dataset: PackedDataset) -> dict[str, Any]:
-    """Counts, and a digest of all tensors: the same for the same graphs, columns and targets."""
-    digest = hashlib.blake2b(digest_size=12)
-    for field in fields(dataset):
-        if isinstance(value := getattr(dataset, field.name), torch.Tensor):
-            digest.update(f"{field.name} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(value.cpu().contiguous().numpy().data)
-    counts = {"graphs": len(dataset), "nodes": int(dataset.node_ptr[-1]), "edges": len(dataset.source)}
-    return {"name": dataset.name, **counts, "digest": digest.hexdigest()}
-
-
-def _split_facts(split: Split) -> dict[str, Any]:
+def _describe_split(split: Split) -> dict[str, Any]:
     parts = [getattr(split, name) for name in PARTS]
     digest = hashlib.blake2b(b"|".join(part.numpy().tobytes() for part in parts), digest_size=12)
     return {**{name: len(part) for name, part in zip(PARTS, parts, strict=True)}, "digest": digest.hexdigest()}
 
 
-def _dataset(config: RunConfig) -> tuple[PackedDataset, dict[str, Any]]:
-    return _loaded(config.dataset, config.smiles, config.targets, config.task, config.split.column)
+def _load(config: RunConfig) -> tuple[PackedDataset, dict[str, Any]]:
+    """The data set of a run, and its fingerprint; kept for the other trials of this process."""
+    return _load_once(config.dataset, config.smiles, config.targets, config.task, config.split.column)
 
 
 @cache
-def _loaded(
+def _load_once(
     name: str, smiles: str | None, targets: tuple[str, ...] | None, task: str, group: str | None
 ) -> tuple[PackedDataset, dict[str, Any]]:
     dataset = load_dataset(name, smiles=smiles, targets=targets, task=task, group=group)
-    return dataset, fingerprint(dataset)
+    return dataset, dataset_fingerprint(dataset)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Trials of one recipe, added up. Figures of the task's own metric."""
+    """Means over the trials of one recipe, of the task's own metric."""
 
     trials: int
     test_mean: float
+    """NaN where only validation was scored."""
     test_std: float
+    """NaN for one trial."""
     valid_mean: float
     parameters: int
     seconds: float
@@ -203,13 +247,41 @@ class Summary:
 
 
 def summarise(records: Sequence[dict[str, Any]]) -> Summary:
+    """Mean and deviation of the results of ledger lines."""
     results = [record["result"] for record in records]
-    test = [result["test"][result["metric"]] for result in results]
+    test = [result["test"][result["metric"]] for result in results if result["test"]]
     return Summary(
-        len(test),
-        mean(test),
-        stdev(test) if len(test) > 1 else float("nan"),
+        len(results),
+        mean(test) if test else math.nan,
+        stdev(test) if len(test) > 1 else math.nan,
         mean(result["valid"] for result in results),
         results[0]["parameters"],
         mean(result["seconds"] for result in results),
     )
+
+
+def summary_table(
+    records: Mapping[str, Sequence[dict[str, Any]]], *, is_validation_only: bool
+) -> tuple[list[str], list[list[Any]]]:
+    """Head and rows of a table with a line for each recipe, from its ledger lines.
+
+    A sweep by validation shows the mean score over the selection windows, which picks lucky epochs too, and that over
+    the last epochs, which does not.
+    """
+    scores = ["valid, chosen epochs", "valid, last epochs", "epoch"] if is_validation_only else ["test", "valid"]
+    rows = []
+    for name, each in records.items():
+        summary, results = summarise(each), [record["result"] for record in each]
+        if is_validation_only:
+            chosen, last = ([record[field] for record in each] for field in ("chosen_by", "last_valid"))
+            cells = [format_mean(chosen), format_mean(last), f"{mean(result['epoch'] for result in results):.0f}"]
+        else:
+            tests = [result["test"][result["metric"]] for result in results]
+            cells = [format_mean(tests), f"{summary.valid_mean:.4f}"]
+        rows.append([name, len(each), *cells, f"{summary.parameters:,}", f"{summary.seconds:.1f}"])
+    return ["recipe", "trials", *scores, "parameters", "seconds"], rows
+
+
+def format_mean(values: Sequence[float]) -> str:
+    """Mean and, of several values, standard deviation: 0.8123 ± 0.0123."""
+    return f"{mean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")

@@ -1,59 +1,62 @@
-"""What a search leaves behind: the best recipe, a table, and one HTML page that needs nothing from outside."""
+"""What a search writes: the best recipe, a table of trials, and an HTML report."""
 
 import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
-from mnagt.experiments.ledger import resolved
-from mnagt.experiments.page import colour, html_page, tile
-from mnagt.experiments.svg import FAINT, INK, Axis, Markup, drawing, element, percent, ramp, text
-from mnagt.experiments.tune import BEST, REPORT, TRIALS, Tried, Tuned
-from mnagt.experiments.tune_space import Range, varied
-from mnagt.files import write_text, written_atomically
-from mnagt.training.config import RunConfig
+from markupsafe import Markup
+
+from mnagt.experiments.ledger import resolve_config
+from mnagt.experiments.statistics import Paired
+from mnagt.experiments.tune_result import BEST, REPORT, TRIALS, TrialResult, TuneResult
+from mnagt.experiments.tune_space import Range, searched_settings
+from mnagt.files import write_atomically, write_text
+from mnagt.reports.charts import (
+    Bar,
+    Scale,
+    bar_chart,
+    category_scale,
+    linear_scale,
+    log_scale,
+    parallel_coordinates,
+    scatter_plot,
+)
+from mnagt.reports.page import html
+from mnagt.reports.theme import series_style
+from mnagt.runs.config import RunConfig
 from mnagt.training.progress import clock
 from mnagt.version import __version__
 
 SHOWN = 10
 """Trials in the table."""
-STYLE = """
-.paths text { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
-.scroll { overflow-x: auto; } .scroll td, .scroll th { white-space: nowrap; padding-right: 1.1rem; }
-pre { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 1rem 1.1rem;
-  overflow-x: auto; font-size: .85rem; line-height: 1.45; }
-"""
-
-Scale = tuple[Callable[[Any], float], list[tuple[float, str]]]
-"""Where a value lies, and the places that are labelled."""
 
 
-def write_best(folder: Path, tuned: Tuned) -> None:
+def write_best(folder: Path, result: TuneResult) -> None:
     """The best recipe, and the table of trials."""
-    if tuned.best is not None and tuned.recipe is not None:
-        figure = f"{tuned.best.figure:.4f}"
-        told = (
-            f"# Trial {tuned.best.number} of `mnagt tune`, the best of {tuned.count}: "
-            f"validation {tuned.metric} {figure}, the mean of the last {tuned.config.train.choose_over} epochs of "
-            f"{tuned.seeds} seeds from {tuned.config.train.seed} on. Test was not scored.\n"
+    if result.best is not None and result.recipe is not None:
+        score = f"{result.best.score:.4f}"
+        comment = (
+            f"# Trial {result.best.number} of `mnagt tune`, the best of {result.count}: validation {result.metric} "
+            f"{score}, the mean of the last {result.config.train.selection_window} epochs of {result.seeds} seeds "
+            f"from {result.config.train.seed} on. Test was not scored.\n"
         )
-        write_text(folder / BEST, told + recipe_text(tuned.recipe))
-    with written_atomically(folder / TRIALS) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
+        write_text(folder / BEST, comment + recipe_text(result.recipe))
+    with write_atomically(folder / TRIALS) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["trial", "state", f"valid_{tuned.metric}", "epochs", "seconds", "reason", *tuned.space])
-        for t in tuned.trials:
-            drawn = [t.settings.get(name, "") for name in tuned.space]
-            writer.writerow([t.number, t.state, t.figure, t.epochs, t.seconds, t.reason, *drawn])
+        writer.writerow(["trial", "state", f"valid_{result.metric}", "epochs", "seconds", "reason", *result.space])
+        for t in result.trials:
+            drawn = [t.settings.get(name, "") for name in result.space]
+            writer.writerow([t.number, t.state, t.score, t.epochs, t.seconds, t.reason, *drawn])
 
 
 def recipe_text(config: RunConfig) -> str:
     """The recipe in TOML, every setting written out, so that it stays the same when a default changes. The device is
     left out: it is no part of a recipe."""
-    run = resolved(config)
+    run = resolve_config(config)
     del run["device"], run["train"]["checkpoint_seconds"]
     tables = {name: value for name, value in run.items() if isinstance(value, dict)}
     lines = _toml({name: value for name, value in run.items() if name not in tables})
@@ -70,242 +73,198 @@ def _toml(values: Mapping[str, Any]) -> list[str]:
 # --- the page ---
 
 
-def write_report(folder: Path, tuned: Tuned) -> None:
-    write_text(folder / REPORT, page(tuned))
+def write_report(folder: Path, result: TuneResult) -> None:
+    """Write the page about a search into its folder."""
+    write_text(folder / REPORT, build_page(result))
 
 
-def page(tuned: Tuned) -> str:
+def build_page(result: TuneResult) -> str:
     """The report on a search of which at least one trial is over."""
-    finished = [trial for trial in tuned.trials if trial.state == "finished"]
-    searched = sorted(varied(tuned.space), key=lambda name: -tuned.importances.get(name, 0.0))
-    sections = [_headline(tuned), _history(tuned)]
+    finished = [trial for trial in result.trials if trial.state == "finished"]
+    searched = sorted(searched_settings(result.space), key=lambda name: -result.importances.get(name, 0.0))
+    blocks = [*_headline(result), _history(result)]
     if finished:
-        sections += [
-            _importances(tuned),
-            _slices(tuned, finished, searched),
-            _paths(tuned, finished, searched),
-            _ranking(tuned, finished, searched),
-            _recipe(tuned),
+        blocks += [
+            _importances(result),
+            _slices(result, finished, searched),
+            _parallel(result, finished, searched),
+            _ranking(result, finished, searched),
+            _recipe(result),
         ]
-    run, spent = tuned.config, sum(trial.seconds for trial in tuned.trials)
-    seeds = f"seeds {run.train.seed} to {run.train.seed + tuned.seeds - 1}"
+    run, spent = result.config, sum(trial.seconds for trial in result.trials)
+    seeds = f"seeds {run.train.seed} to {run.train.seed + result.seeds - 1}"
     facts = (run.dataset, run.model, f"{run.train.epochs} epochs", seeds, f"{clock(spent)} of trials")
-    return html_page(f"mnagt tune: {run.model} on {run.dataset}", sections, (*facts, f"mnagt {__version__}"), STYLE)
+    return html.page(f"mnagt tune: {run.model} on {run.dataset}", blocks, (*facts, f"mnagt {__version__}"))
 
 
-def _headline(tuned: Tuned) -> Markup:
-    best, start, states = tuned.best, tuned.start, Counter(trial.state for trial in tuned.trials)
-    score = f"validation {tuned.metric}"
-    tiles = (
-        [] if best is None else [tile(f"best, {score}", _shown(best.figure), f" trial {best.number}", is_first=True)]
-    )
+def _headline(result: TuneResult) -> list[Markup]:
+    best, start, states = result.best, result.start, Counter(trial.state for trial in result.trials)
+    score = f"validation {result.metric}"
+    tiles = [] if best is None else [(f"best, {score}", _format_score(best.score), f" trial {best.number}")]
     if start is not None and start.state == "finished":
-        tiles.append(tile("where it began", _shown(start.figure), f" trial {start.number}"))
-    tiles.append(tile("trials finished", str(states["finished"]), f" of {tuned.count}"))
-    return element(
-        "section",
-        element("h1", f"{tuned.config.model} on {tuned.config.dataset}: {tuned.count} trials"),
-        element(
-            "p",
-            f"A trial trains the same settings with {tuned.seeds} seeds, each with weights, order and (if drawn) split "
-            f"of its own. Its figure is the {score} of the last {tuned.config.train.choose_over} epochs, averaged over "
-            "epochs and seeds, so that no choice of an epoch flatters it. The test parts were not scored.",
-            class_="lead",
+        tiles.append(("where it began", _format_score(start.score), f" trial {start.number}"))
+    tiles.append(("trials finished", str(states["finished"]), f" of {result.count}"))
+    return [
+        html.title(f"{result.config.model} on {result.config.dataset}: {result.count} trials"),
+        html.paragraph(
+            f"A trial trains the same settings with {result.seeds} seeds, each with its own weights, order and "
+            f"(if drawn) split. Its score is the {score} of the last {result.config.train.selection_window} epochs, "
+            "averaged over epochs and seeds: no choice of an epoch flatters it. The test parts were not scored.",
+            "lead",
         ),
-        element("div", *tiles, class_="tiles"),
-        element("p", verdict(tuned), style="margin-top:1rem"),
-    )
+        html.tiles(tiles, has_first=best is not None),
+        html.paragraph(judge_best(result)),
+    ]
 
 
-def verdict(tuned: Tuned) -> str:
-    """What the best figure is worth."""
-    best, start, first = tuned.best, tuned.start, tuned.config.train.seed + tuned.seeds
+def judge_best(result: TuneResult) -> str:
+    """What the best score is worth: the gain over the start with its standard error, and how to test it."""
+    best, start, first = result.best, result.start, result.config.train.seed + result.seeds
     if best is None:
         return "No trial has come to its end yet."
-    said = "The highest of many figures is partly luck, and the splits that chose it cannot tell how much: "
-    said += f"`mnagt trials best.toml --first-seed {first}` scores it on others."
-    if start is None or start.state != "finished" or tuned.seeds == 1:
-        return said
+    text = "The highest of many figures is partly luck, and the splits that chose it cannot tell how much: "
+    text += f"`mnagt trials best.toml --first-seed {first}` scores it on others."
+    if start is None or start.state != "finished" or result.seeds == 1:
+        return text
     if best is start:
-        return f"No trial was better than the settings that the search began with. {said}"
-    gaps = [tuned.sign * (a - b) for a, b in zip(best.figures, start.figures, strict=True)]
-    error = stdev(gaps) / math.sqrt(len(gaps))
-    return f"The best is ahead of where it began by {mean(gaps):.4f} ± {error:.4f} (standard error over seeds). {said}"
-
-
-def _history(tuned: Tuned) -> Markup:
-    title, width, height = "Trials in the order of their numbers", 640, 280
-    numbers = [trial.number for trial in tuned.trials]
-    finished = [trial for trial in tuned.trials if trial.figure is not None and trial.state == "finished"]
-    x = Axis(min(numbers), max(max(numbers), min(numbers) + 1), 56, width - 12)
-    y = Axis.over((_figure(trial) for trial in finished), height - 50, 26, least=0.01)
-    ticks = [(x(tick), f"{tick:g}") for tick in x.ticks() if tick == int(tick)]
-    parts = [_grid(x, y, ticks, "trial", tuned.metric)]
-    steps, ahead = [], None
-    for trial in finished:
-        if ahead is None or tuned.sign * (_figure(trial) - ahead) > 0:
-            steps += [] if ahead is None else [(x(trial.number), y(ahead))]
-            ahead = _figure(trial)
-            steps.append((x(trial.number), y(ahead)))
-    if ahead is not None:
-        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*steps, (x.end, y(ahead))])
-        parts.append(element("polyline", points=line, style=f"stroke:{colour(1)};fill:none", stroke_width=2))
-    parts += [_dot(tuned, trial, x(trial.number), y(_figure(trial))) for trial in finished]
-    for trial in tuned.trials:
-        if trial.state != "finished":
-            place = {"x1": x(trial.number), "x2": x(trial.number), "y1": y.start - 7, "y2": y.start}
-            parts.append(element("line", element("title", _told(trial)), **place, style=f"stroke:{INK}"))
-    return element(
-        "section",
-        element("h2", "How the search went"),
-        element(
-            "p",
-            "Dots are trials that came to their end, the line is the best so far. Strokes at the foot are trials that "
-            "did not: pruned, because most trials before them were ahead at the same epoch; refused; or lost.",
-        ),
-        element("figure", element("figcaption", title), drawing(title, (0, 0, width, height), *parts)),
+        return f"No trial was better than the settings that the search began with. {text}"
+    gain = Paired(tuple(result.sign * (a - b) for a, b in zip(best.scores, start.scores, strict=True)))
+    return (
+        f"The best is ahead of where it began by {gain.mean:.4f} ± {gain.error:.4f} (standard error over seeds). "
+        + text
     )
 
 
-def _importances(tuned: Tuned) -> Markup:
-    title = "Share of each setting in what sets the better trials apart"
-    width, left, step = 460, 130, 26
-    x, parts = Axis(0, max(tuned.importances.values(), default=1) or 1, left, width - 52), []
-    for i, (name, share) in enumerate(tuned.importances.items()):
-        bar = {"x": left, "y": i * step + 4, "width": x(share) - left, "height": step - 8, "rx": 3}
-        parts.append(text(left - 10, i * step + 17, name, "end"))
-        parts.append(element("rect", **bar, style=f"fill:{colour(0)}"))
-        parts.append(text(x(share) + 6, i * step + 17, percent(share), "start"))
-    picture = drawing(title, (0, 0, width, max(1, len(tuned.importances)) * step), *parts)
-    return element(
-        "section",
-        element("h2", "What mattered"),
-        element(
-            "p",
-            "PED-ANOVA over the finished trials: how much more the better ones agree on a setting than all do. With a "
-            "few dozen trials this is a hint, not a measurement."
-            if tuned.importances
-            else "Too few finished trials to say.",
-        ),
-        element("figure", element("figcaption", title), picture, class_="wide") if tuned.importances else "",
+def _history(result: TuneResult) -> Markup:
+    caption = "Trials in the order of their numbers"
+    finished = [trial for trial in result.trials if trial.score is not None and trial.state == "finished"]
+    others = [trial for trial in result.trials if trial.state != "finished"]
+    numbers = [trial.number for trial in (*finished, *others)]
+    low, high = min(numbers), max(max(numbers), min(numbers) + 1)
+    scale = linear_scale("trial", numbers, low, high, is_integer=True)
+    steps: list[tuple[float, float]] = []
+    for position, trial in zip(scale.positions, finished, strict=False):
+        if not steps or result.sign * (_score(trial) - steps[-1][1]) > 0:
+            steps += [(position, steps[-1][1])] if steps else []
+            steps.append((position, _score(trial)))
+    chart = scatter_plot(
+        caption,
+        scale,
+        [_score(trial) for trial in finished],
+        y_label=result.metric,
+        tips=[_describe(trial) for trial in finished],
+        best=_index_of_best(result, finished),
+        steps=[*steps, (1.0, steps[-1][1])] if steps else (),
+        marks=list(zip(scale.positions[len(finished) :], map(_describe, others), strict=True)),
+        size=(640, 280),
+    )
+    return html.section(
+        "How the search went",
+        [
+            html.paragraph(
+                "Dots are trials that came to their end, the line is the best so far. Strokes at the foot are trials "
+                "that did not: pruned, because most trials before them were ahead at the same epoch; refused; or lost."
+            ),
+            html.figure(chart),
+        ],
     )
 
 
-def _slices(tuned: Tuned, finished: Sequence[Tried], searched: Sequence[str]) -> Markup:
-    width, height, figures = 300, 190, []
-    y = Axis.over((_figure(trial) for trial in finished), height - 40, 22, least=0.01)
-    for name in searched:
-        x = Axis(0, 1, 52, width - 14)
-        place, ticks = _scale(tuned.space[name], x.start, x.end)
-        dots = [_dot(tuned, trial, place(trial.settings[name]), y(_figure(trial))) for trial in finished]
-        parts = [_grid(x, y, ticks, name, tuned.metric), *dots]
-        figures.append(element("figure", drawing(f"{tuned.metric} by {name}", (0, 0, width, height), *parts)))
-    return element(
-        "section",
-        element("h2", "Setting by setting"),
-        element("p", "Finished trials. A dot differs from its neighbours in the other settings too."),
-        element("div", *figures, class_="cards"),
+def _importances(result: TuneResult) -> Markup:
+    if not result.importances:
+        return html.section("What mattered", [html.paragraph("Too few finished trials to say.")])
+    bars = [
+        Bar(name, share, (f"{100 * share:.0f} %",), series_style(0).colour)
+        for name, share in result.importances.items()
+    ]
+    caption = "Share of each setting in what sets the better trials apart"
+    return html.section(
+        "What mattered",
+        [
+            html.paragraph(
+                "PED-ANOVA over the finished trials: how much more the better ones agree on a setting than all do. "
+                "With a few dozen trials this is a hint, not a measurement."
+            ),
+            html.figure(bar_chart(caption, bars, columns=[""], has_ticks=False), role="wide"),
+        ],
     )
 
 
-def _paths(tuned: Tuned, finished: Sequence[Tried], searched: Sequence[str]) -> Markup:
-    """A line for each trial across an axis for each setting, coloured by its rank."""
-    title, width, height = "Every finished trial as a line, from its settings to its figure", 900, 320
-    top, bottom = 44, height - 14
-    columns = Axis(0, max(1, len(searched)), 46, width - 60)
-    scales = {name: _scale(tuned.space[name], bottom, top) for name in searched}
-    figures = Axis.over(map(_figure, finished), bottom, top, least=0.01)
-    ordered = sorted(finished, key=lambda trial: tuned.sign * _figure(trial))
-    lines, axes = [], []
-    for trial, ink in zip(ordered, ramp(len(ordered)), strict=True):
-        points = [(columns(i), scales[name][0](trial.settings[name])) for i, name in enumerate(searched)]
-        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*points, (columns(len(searched)), figures(_figure(trial)))])
-        style, thick = f"stroke:{ink};fill:none", 3 if trial is ordered[-1] else 1.4
-        lines.append(element("polyline", element("title", _told(trial)), points=line, style=style, stroke_width=thick))
-    ends = [(figures(tick), f"{tick:g}") for tick in figures.ticks()]
-    named = [*((name, scales[name][1]) for name in searched), (tuned.metric, ends)]
-    for i, (name, ticks) in enumerate(named):
-        x = columns(i)
-        axes.append(element("line", x1=x, x2=x, y1=top, y2=bottom, style=f"stroke:{INK}"))
-        axes.append(text(x, 12 if i % 2 else 28, name))
-        axes += [text(x + 5, place + 4, label, "start") for place, label in ticks]
-    picture = drawing(title, (0, 0, width, height), *lines, element("g", *axes, class_="axes"), class_="paths")
-    return element(
-        "section",
-        element("h2", "All at once"),
-        element("p", "From purple, the worst, over teal to yellow, the best."),
-        element("figure", element("figcaption", title), picture),
+def _slices(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Markup:
+    scores, tips = [_score(trial) for trial in finished], [_describe(trial) for trial in finished]
+    options = {"y_label": result.metric, "tips": tips, "best": _index_of_best(result, finished)}
+    charts = [
+        scatter_plot(f"{result.metric} by {name}", _scale(result, name, finished), scores, **options)
+        for name in searched
+    ]
+    return html.section(
+        "Setting by setting",
+        [
+            html.paragraph("Finished trials. A dot differs from its neighbours in the other settings too."),
+            html.grid([html.figure(chart, "") for chart in charts], "cards"),
+        ],
     )
 
 
-def _ranking(tuned: Tuned, finished: Sequence[Tried], searched: Sequence[str]) -> Markup:
-    best = sorted(finished, key=lambda trial: -tuned.sign * _figure(trial))[:SHOWN]
-    head = [element("th", name, scope="col") for name in ("trial", tuned.metric, "seeds from", "to", *searched)]
+def _parallel(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Markup:
+    ordered = sorted(finished, key=lambda trial: result.sign * _score(trial))
+    scores = [_score(trial) for trial in ordered]
+    width = max(max(scores) - min(scores), 0.01)
+    scales = [_scale(result, name, ordered) for name in searched]
+    scales.append(linear_scale(result.metric, scores, min(scores), min(scores) + width))
+    caption = "Every finished trial as a line, from its settings to its figure"
+    return html.section(
+        "All at once",
+        [
+            html.paragraph("From purple, the worst, over teal to yellow, the best."),
+            html.figure(parallel_coordinates(caption, scales, [_describe(trial) for trial in ordered])),
+        ],
+    )
+
+
+def _ranking(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Markup:
+    best = sorted(finished, key=lambda trial: -result.sign * _score(trial))[:SHOWN]
     rows = []
     for trial in best:
-        cells = [_shown(trial.figure), _shown(min(trial.figures)), _shown(max(trial.figures))]
-        cells += [_short(trial.settings[name]) for name in searched]
-        number = element("th", str(trial.number), scope="row")
-        rows.append(element("tr", number, *(element("td", cell, class_="number") for cell in cells)))
-    table = element("table", element("thead", element("tr", *head)), element("tbody", *rows))
-    return element("section", element("h2", f"The best {len(best)}"), element("div", table, class_="scroll"))
+        scores = [_format_score(score) for score in (trial.score, min(trial.scores), max(trial.scores))]
+        rows.append([str(trial.number), *scores, *(_format(trial.settings[name]) for name in searched)])
+    table = html.table(["trial", result.metric, "seeds from", "to", *searched], rows)
+    return html.section(f"The best {len(best)}", [table])
 
 
-def _recipe(tuned: Tuned) -> Markup:
-    assert tuned.recipe is not None
-    return element(
-        "section",
-        element("h2", "The best recipe"),
-        element("p", "As in best.toml; `mnagt train --recipe` and `mnagt trials` take it."),
-        element("pre", recipe_text(tuned.recipe)),
-    )
+def _recipe(result: TuneResult) -> Markup:
+    assert result.recipe is not None
+    text = "As in best.toml; `mnagt train --recipe` and `mnagt trials` take it."
+    return html.section("The best recipe", [html.paragraph(text), html.code(recipe_text(result.recipe))])
 
 
-# --- parts of pictures ---
-
-
-def _scale(entry: Range | tuple, start: float, end: float) -> Scale:
-    """A setting's values laid out between ``start`` and ``end``."""
+def _scale(result: TuneResult, name: str, trials: Sequence[TrialResult]) -> Scale:
+    """A setting's values in these trials, on the scale of the search space."""
+    entry, values = result.space[name], [trial.settings[name] for trial in trials]
     if not isinstance(entry, Range):
-        axis = Axis(-0.5, len(entry) - 0.5, start, end)
-        return lambda value: axis(entry.index(value)), [(axis(i), _short(value)) for i, value in enumerate(entry)]
-    if not entry.log:
-        axis = Axis(entry.low, entry.high, start, end)
-        is_whole = isinstance(entry.low, int)
-        return axis, [(axis(tick), _short(tick)) for tick in axis.ticks() if not is_whole or tick == int(tick)]
-    axis = Axis(math.log10(entry.low), math.log10(entry.high), start, end)
-    powers = [10.0**p for p in range(math.ceil(axis.low), math.floor(axis.high) + 1)]
-    ticks = powers[:: -(-len(powers) // 5)] if len(powers) > 1 else [entry.low, entry.high]
-    return lambda value: axis(math.log10(value)), [(axis(math.log10(tick)), _short(tick)) for tick in ticks]
+        return category_scale(name, values, entry, _format)
+    if entry.log:
+        return log_scale(name, values, entry.low, entry.high)
+    return linear_scale(name, values, entry.low, entry.high, is_integer=isinstance(entry.low, int))
 
 
-def _grid(x: Axis, y: Axis, x_ticks: Sequence[tuple[float, str]], x_label: str, y_label: str) -> Markup:
-    lines = [element("line", x1=x.start, x2=x.end, y1=y(t), y2=y(t), style=f"stroke:{FAINT}") for t in y.ticks()]
-    left = [text(x.start - 7, y(t) + 4, f"{t:g}", "end") for t in y.ticks()]
-    below = [text(place, y.start + 16, label) for place, label in x_ticks]
-    names = [text(x.end, y.start + 33, x_label, "end"), text(2, 12, y_label, "start")]
-    return element("g", *lines, *left, *below, *names, class_="axes")
+def _index_of_best(result: TuneResult, trials: Sequence[TrialResult]) -> int | None:
+    return next((i for i, trial in enumerate(trials) if result.best and trial.number == result.best.number), None)
 
 
-def _dot(tuned: Tuned, trial: Tried, x: float, y: float) -> Markup:
-    is_best = tuned.best is not None and trial.number == tuned.best.number
-    style = f"fill:{colour(1 if is_best else 0)};fill-opacity:{1 if is_best else 0.6}"
-    return element("circle", element("title", _told(trial)), cx=x, cy=y, r=6 if is_best else 4, style=style)
+def _describe(trial: TrialResult) -> str:
+    """A trial in one line."""
+    score = "" if trial.score is None else f", {_format_score(trial.score)}"
+    return f"trial {trial.number}, {trial.state}{score}" + (f": {trial.reason}" if trial.reason else "")
 
 
-def _told(trial: Tried) -> str:
-    """A trial in a line."""
-    figure = "" if trial.figure is None else f", {_shown(trial.figure)}"
-    return f"trial {trial.number}, {trial.state}{figure}" + (f": {trial.reason}" if trial.reason else "")
+def _score(trial: TrialResult) -> float:
+    return math.nan if trial.score is None else trial.score
 
 
-def _figure(trial: Tried) -> float:
-    return math.nan if trial.figure is None else trial.figure
+def _format_score(score: float | None) -> str:
+    return "–" if score is None else f"{score:.4f}"
 
 
-def _shown(figure: float | None) -> str:
-    return "–" if figure is None else f"{figure:.4f}"
-
-
-def _short(value: Any) -> str:
+def _format(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,15 +1,16 @@
-"""What a search may change: a range or a list of values for each setting, by the setting's name."""
+"""The settings that a search may change: a range or a list of values for each, by its name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from mnagt.errors import InputError, listed, shown
-from mnagt.models import MODELS, full_settings
+from mnagt.errors import InputError, join_names, quote
+from mnagt.migrations import rename_settings
+from mnagt.models.registry import MODELS, full_settings
 from mnagt.registry import lookup
+from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.settings import from_dict, read_toml
-from mnagt.training.config import RunConfig, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,17 @@ RANGES: Space = {
     "hops": Range(2, 4),
     "heads": (1, 2, 4, 8),
     "readout": ("mean", "sum"),
-    "subtrees": Range(0, 6),
+    "wl_iterations": Range(0, 6),
     "dropout": Range(0.0, 0.5),
     "gnn_dropout": Range(0.0, 0.5),
     "head_dropout": Range(0.0, 0.5),
-    "subtree_dropout": Range(0.0, 0.8),
+    "wl_dropout": Range(0.0, 0.8),
 }
-"""Where settings are looked for unless a ``[space]`` table says otherwise; one that is not here stays as it is. Widths
-and heads are powers of two, so that heads divide widths; attention_dropout is left out because it slows every step."""
+"""What is searched unless a ``[space]`` table says otherwise; a setting that is not here stays as it is. Widths and
+heads are powers of two, so that heads divide widths. attention_dropout is left out because it slows every step."""
 
-ALIKE = ("epochs", "choose_over", "seed", "record", "recompute", "checkpoint_seconds")
-"""Settings of training that all trials share: else they could not be compared, or it would change nothing."""
+SHARED = ("epochs", "selection_window", "seed", "cuda_graphs", "activation_checkpointing", "checkpoint_seconds")
+"""Settings of training that all trials share: they make trials comparable, or do not change the score."""
 
 
 def search_space(
@@ -66,26 +67,26 @@ def search_space(
     where = "space"
     if isinstance(given, Path | str):
         where, given = f"{given}: space", read_space(given)
-    there = _settings(config)
+    settings = _settings(config)
     space = {
-        name: _widened(RANGES[name], value) for name, value in there.items() if name in RANGES and value is not None
+        name: _widen(RANGES[name], value) for name, value in settings.items() if name in RANGES and value is not None
     }
-    for name, told in (given or {}).items():
-        if name in ALIKE:
+    for name, entry in rename_settings(given or {}, settings).items():
+        if name in SHARED:
             raise InputError(f"{where}: {name} is the same for all trials; take it out, and set it for the run")
         try:
-            lookup(there, name, f"setting of {config.model}")
+            lookup(settings, name, f"setting of {config.model}")
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        space[name] = _entry(config, name, told, where)
+        space[name] = _entry(config, name, entry, where)
     if only is not None:
         space = {name: lookup(space, name, "range for the setting") for name in only}
-    if not varied(space):
+    if not searched_settings(space):
         raise InputError(f"{where}: nothing to search; give a setting a range or several values")
     return space
 
 
-def varied(space: Space) -> list[str]:
+def searched_settings(space: Space) -> list[str]:
     """The settings that have more than one value."""
     return [name for name, entry in space.items() if isinstance(entry, Range) or len(entry) > 1]
 
@@ -94,7 +95,7 @@ def read_space(path: Path | str) -> dict[str, Any]:
     """The ``[space]`` table of a TOML file."""
     content = read_toml(Path(path))
     if content.keys() != {"space"} or not isinstance(content["space"], dict):
-        raise InputError(f"{path}: expected a table [space] and nothing else, got: {listed(content)}")
+        raise InputError(f"{path}: expected a table [space] and nothing else, got: {join_names(content)}")
     return content["space"]
 
 
@@ -108,14 +109,14 @@ def with_settings(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     )
 
 
-def start_of(config: RunConfig, space: Space) -> dict[str, Any]:
+def starting_point(config: RunConfig, space: Space) -> dict[str, Any]:
     """The settings of ``config`` that lie in ``space``."""
-    there = _settings(config)
-    return {name: there[name] for name, entry in space.items() if _holds(entry, there[name])}
+    settings = _settings(config)
+    return {name: settings[name] for name, entry in space.items() if _holds(entry, settings[name])}
 
 
 def _training() -> set[str]:
-    return {field.name for field in fields(TrainConfig)} - set(ALIKE)
+    return {field.name for field in fields(TrainConfig)} - set(SHARED)
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _entry(config: RunConfig, name: str, told: Any, where: str) -> Range | tuple
     """A line of a ``[space]`` table, every value in it checked as the setting's own."""
     where = f"{where}: {name}"
 
-    def checked(value: Any) -> Any:
+    def check(value: Any) -> Any:
         if name in _training():
             return getattr(from_dict(TrainConfig, asdict(config.train) | {name: value}, where=where), name)
         settings = full_settings(config.model, config.settings) | {name: value}
@@ -136,14 +137,14 @@ def _entry(config: RunConfig, name: str, told: Any, where: str) -> Range | tuple
 
     if isinstance(told, Mapping):
         if not {"low", "high"} <= told.keys():
-            raise InputError(f"{where}: a range needs low and high, got: {listed(told)}")
+            raise InputError(f"{where}: a range needs low and high, got: {join_names(told)}")
         span = from_dict(Range, told, where=where)
-        return replace(span, low=checked(span.low), high=checked(span.high))
+        return replace(span, low=check(span.low), high=check(span.high))
     if not isinstance(told, list | tuple):
-        return (checked(told),)
-    values = tuple(checked(value) for value in told)
+        return (check(told),)
+    values = tuple(check(value) for value in told)
     if not values or len(set(values)) < len(values):
-        raise InputError(f"{where}: expected values to choose from, each once, got {shown(list(values))}")
+        raise InputError(f"{where}: expected values to choose from, each once, got {quote(list(values))}")
     return values
 
 
@@ -151,7 +152,7 @@ def _holds(entry: Range | tuple, value: Any) -> bool:
     return entry.low <= value <= entry.high if isinstance(entry, Range) else value in entry
 
 
-def _widened(entry: Range | tuple, value: Any) -> Range | tuple:
+def _widen(entry: Range | tuple, value: Any) -> Range | tuple:
     """``entry`` with ``value`` in it. A logarithmic range cannot take in zero, and stays."""
     if _holds(entry, value) or (isinstance(entry, Range) and entry.log and value <= 0):
         return entry

@@ -1,36 +1,39 @@
-"""Where a search keeps its trials, and how processes share them: each trial is one's own until it ends or is lost."""
+"""The Optuna study of a search: where its trials are kept, and how several processes share them."""
 
 import fcntl
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.experiments.ledger import resolved
-from mnagt.experiments.trials import fingerprint
-from mnagt.experiments.tune_space import Range, Space, start_of
+from mnagt.experiments.ledger import resolve_config
+from mnagt.experiments.tune_result import START
+from mnagt.experiments.tune_space import Range, Space, starting_point
 from mnagt.files import make_folder
+from mnagt.migrations import rename_choices, rename_in_database, rename_in_journal, rename_settings
+from mnagt.runs.config import RunConfig
+from mnagt.runs.fingerprint import dataset_fingerprint, matches_fingerprint
 from mnagt.settings import from_dict
-from mnagt.training.config import RunConfig
 
 if TYPE_CHECKING:
     import optuna
 
 STUDY = "study.db"
 PATIENCE = 60.0
-TRIES = 3
-"""Times that a trial is begun; one that never ends may be what ends the process."""
+MAX_ATTEMPTS = 3
+"""Times that a trial is started; one that never ends may be what ends the process."""
 OPENINGS = 5
-"""Times that a storage is opened; processes that make its tables at once get in each other's way."""
+"""Times that a storage is opened: processes that create its tables at the same time disturb each other."""
 
 
-def load_optuna() -> Any:
+def import_optuna() -> Any:
+    """The module, with its log messages below warnings turned off."""
     try:
         import optuna
     except ImportError:
@@ -39,11 +42,20 @@ def load_optuna() -> Any:
     return optuna
 
 
-def located(storage: str) -> str:
-    """A URL, or the path of a journal, that holds from elsewhere too."""
+@contextmanager
+def allow_experimental() -> Iterator[None]:
+    """Heartbeats are experimental in Optuna, and meant for ``Study.optimize``; no warnings of that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", import_optuna().exceptions.ExperimentalWarning)
+        warnings.filterwarnings("ignore", "Heartbeat of storage is supposed to be used with Study.optimize")
+        yield
+
+
+def resolve_storage(storage: str) -> str:
+    """A URL, or the path of a journal, that holds in any folder."""
     if "://" not in storage:
         return str(Path(storage).expanduser().resolve())
-    load_optuna()
+    import_optuna()
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -61,38 +73,39 @@ def located(storage: str) -> str:
 
 
 @dataclass(frozen=True)
-class Ground:
+class Search:
     """What all trials of a search have in common."""
 
     config: RunConfig
+    """The settings that it begins with."""
     space: Space
     seeds: int
     folder: Path
     shared: str | None = None
-    """A storage that other processes use too (``located``); none for a file in ``folder``."""
+    """A storage that other processes use too (``resolve_storage``); none for a file in ``folder``."""
     name: str = STUDY
-    """The search's in the storage."""
+    """Name of the study in the storage."""
     patience: float = PATIENCE
-    """Seconds after which a trial without a sign of life is lost."""
+    """Seconds after which a trial without a heartbeat is lost."""
 
-    def seeded(self, config: RunConfig, number: int) -> RunConfig:
+    def with_seed(self, config: RunConfig, number: int) -> RunConfig:
         """The run of a trial with its seed ``number``: other weights, order and split."""
         train, split = config.train, config.split
         return replace(
             config, train=replace(train, seed=train.seed + number), split=replace(split, seed=split.seed + number)
         )
 
-    def told(self, dataset: PackedDataset) -> dict[str, Any]:
-        """What must be the same for trials to be compared."""
+    def describe(self, dataset: PackedDataset) -> dict[str, Any]:
+        """What must stay the same for trials to be comparable; kept in the study."""
         space = {n: asdict(entry) if isinstance(entry, Range) else list(entry) for n, entry in self.space.items()}
-        told = {"run": resolved(self.config), "graphs": len(dataset), "seeds": self.seeds, "space": space}
+        terms = {"run": resolve_config(self.config), "graphs": len(dataset), "seeds": self.seeds, "space": space}
         if self.shared is not None:
-            told |= {"patience": self.patience, "digest": fingerprint(dataset)["digest"]}
-        return told
+            terms |= {"patience": self.patience, "digest": dataset_fingerprint(dataset)["digest"]}
+        return terms
 
     @property
-    def where(self) -> str:
-        """The storage, for a message: without a password."""
+    def storage_name(self) -> str:
+        """The storage as messages name it: without a password."""
         if self.shared is None or "://" not in self.shared:
             return self.shared or str(self.folder / STUDY)
         from sqlalchemy.engine import make_url
@@ -101,7 +114,7 @@ class Ground:
 
     @property
     def file(self) -> Path | None:
-        """Of SQLite or of a journal; none if the storage is a server."""
+        """The file of SQLite or of a journal; none if the storage is a server."""
         if self.shared is None:
             return self.folder / STUDY
         if self.is_journal or self.shared.startswith("sqlite:///"):
@@ -112,24 +125,41 @@ class Ground:
     def is_journal(self) -> bool:
         return self.shared is not None and "://" not in self.shared
 
-    def storage(self) -> "optuna.storages.BaseStorage":
-        """The trials. Processes wait for each other to write."""
-        storages = load_optuna().storages
+    def connect(self) -> "optuna.storages.BaseStorage":
+        """The storage, in which trials have heartbeats and those that lose theirs are started again."""
+        storages, interval = import_optuna().storages, max(1, int(self.patience / 4))
+        grace_period = max(int(self.patience), 2 * interval)
+        with allow_experimental():
+            retry = storages.RetryHeartbeatStaleTrialCallback(max_retry=MAX_ATTEMPTS - 1)
+            if self.is_journal:
+                from mnagt.experiments.tune_journal import HeartbeatJournal
+
+                assert self.file is not None
+                return HeartbeatJournal(self.file, interval=interval, grace_period=grace_period, on_stale=retry)
+            is_file = self.file is not None
+            return storages.RDBStorage(
+                f"sqlite:///{self.file}" if is_file else self.shared,
+                {"connect_args": {"timeout": 100}} if is_file else {"pool_pre_ping": True},
+                heartbeat_interval=interval,
+                grace_period=grace_period,
+                heartbeat_stale_trial_callback=retry,
+            )
+
+    def rename(self, storage: "optuna.storages.BaseStorage") -> bool:
+        """Give parameters that an older version named the names of today. Needs the lock."""
         if self.is_journal:
-            return storages.JournalStorage(storages.journal.JournalFileBackend(str(self.file)))
-        if self.file is not None:
-            return storages.RDBStorage(f"sqlite:///{self.file}", {"connect_args": {"timeout": 100}})
-        return storages.RDBStorage(self.shared, {"pool_pre_ping": True})
+            return rename_in_journal(Path(self.shared or ""), self.space)
+        return rename_in_database(storage.engine, self.space)  # type: ignore[attr-defined]
 
     @contextmanager
-    def turn(self, storage: "optuna.storages.BaseStorage") -> Iterator[None]:
-        """One process at a time, on whichever machine, looks what there is to do and takes a trial.
+    def lock(self, storage: "optuna.storages.BaseStorage") -> Iterator[None]:
+        """Held by one process at a time, on any machine, while it counts trials and takes one.
 
-        SQLite would hand the same waiting trial to two. A turn ends with its process: at once, or, of a journal, whose
-        locks work on network file systems, after half a minute.
+        SQLite would hand the same waiting trial to two processes. The lock ends with its process: at once, or, for a
+        journal, whose locks work on network file systems, after half a minute.
         """
         if self.is_journal:
-            lock = load_optuna().storages.journal.JournalFileSymlinkLock(f"{self.file}.turn")
+            lock = import_optuna().storages.journal.JournalFileSymlinkLock(f"{self.file}.turn")
             lock.acquire()
             try:
                 yield
@@ -147,116 +177,88 @@ class Ground:
                 yield
 
 
-def open_study(ground: Ground, dataset: PackedDataset) -> "optuna.Study":
-    """The study in the storage, begun if there is none."""
-    storage = _opened(ground)
-    choose = "--out" if ground.shared is None else "--study"
-    with ground.turn(storage):
+def open_study(search: Search, dataset: PackedDataset) -> "optuna.Study":
+    """The study in the storage, created if there is none. One that began otherwise is refused."""
+    storage = _open_storage(search)
+    with search.lock(storage):
+        if search.rename(storage):
+            storage = _open_storage(search)
         direction = "maximize" if dataset.task.higher_is_better else "minimize"
-        study = load_optuna().create_study(
-            study_name=ground.name, storage=storage, direction=direction, load_if_exists=True
+        study = import_optuna().create_study(
+            study_name=search.name, storage=storage, direction=direction, load_if_exists=True
         )
-        asked = ground.told(dataset)
+        terms = search.describe(dataset)
         if "search" not in study.user_attrs:
             if not study.trials:
-                study.enqueue_trial(start_of(ground.config, ground.space), {"start": True})
-            study.set_user_attr("search", asked)
-        was, now = (_compared(told, ground.where) for told in (study.user_attrs["search"], asked))
-        for name in sorted(was.keys() | now.keys()):
-            if was.get(name) != now.get(name):
-                raise InputError(
-                    f"{ground.where}: began with {name} {was.get(name, 'left out')}, and now it is "
-                    f"{now.get(name, 'left out')}; say the same again or choose another {choose}"
-                )
-        if ground.shared is None:  # nobody else is there: what is under way was lost
-            begin_anew(study, study.get_trials(states=(load_optuna().trial.TrialState.RUNNING,)))
+                study.enqueue_trial(starting_point(search.config, search.space), {START: True})
+            study.set_user_attr("search", terms)
+        _check_terms(search, study.user_attrs["search"], terms, dataset)
+        running = study.get_trials(deepcopy=False, states=(import_optuna().trial.TrialState.RUNNING,))
+        for trial in running:
+            if search.shared is None:  # no other process is there: it was lost
+                retry(study, trial)
+            else:  # one without any heartbeat is lost after the grace period, too
+                storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
     return study
 
 
-def _opened(ground: Ground) -> "optuna.storages.BaseStorage":
-    """The storage, with its tables made."""
-    errors, make = load_optuna().exceptions, "--out" if ground.shared is None else "--storage"
+def retry(study: "optuna.Study", trial: "optuna.trial.FrozenTrial") -> None:
+    """Fail a trial whose process has ended; its settings come next, unless they were tried often enough."""
+    study.tell(trial.number, state=import_optuna().trial.TrialState.FAIL)
+    study._storage.get_heartbeat_stale_trial_callback()(study, trial)  # type: ignore[attr-defined]
+
+
+def _open_storage(search: Search) -> "optuna.storages.BaseStorage":
+    """The storage, with its tables created."""
+    errors, option = import_optuna().exceptions, "--out" if search.shared is None else "--storage"
     from sqlalchemy.exc import SQLAlchemyError
 
-    if ground.file is not None:
-        make_folder(ground.file.parent, wanted=ground.file)
+    if search.file is not None:
+        make_folder(search.file.parent, wanted=search.file)
     for opening in range(OPENINGS):
         try:
-            storage = ground.storage()
+            storage = search.connect()
             storage.get_all_studies()
             return storage
         except ImportError as error:
-            raise InputError(f"{ground.where}: {error}") from None
+            raise InputError(f"{search.storage_name}: {error}") from None
         except (SQLAlchemyError, errors.StorageInternalError, RuntimeError, ValueError, KeyError) as error:
-            if ground.shared is None or opening == OPENINGS - 1:
+            if search.shared is None or opening == OPENINGS - 1:
                 reason = " ".join(str(error).split())[:120]
                 raise InputError(
-                    f"{ground.where}: damaged or not a study ({reason}); remove it or choose another {make}"
+                    f"{search.storage_name}: damaged or not a study ({reason}); remove it or choose another {option}"
                 ) from None
         time.sleep(0.3)
     raise AssertionError
 
 
-def _compared(told: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What ``Ground.told`` said, by name. A setting that came later counts as what it is by default."""
-    run = resolved(from_dict(RunConfig, told["run"], where=where))
+def _check_terms(search: Search, began: Mapping[str, Any], now: Mapping[str, Any], dataset: PackedDataset) -> None:
+    """Refuse to go on with a study that began with other settings, space, seeds or data."""
+    has_digests = "digest" in began and "digest" in now  # which versions compute differently
+    if has_digests and matches_fingerprint({**dataset_fingerprint(dataset), "digest": began["digest"]}, dataset):
+        began = {**began, "digest": now["digest"]}
+    old, new = (_flatten_terms(terms, search.storage_name) for terms in (began, now))
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            raise InputError(
+                f"{search.storage_name}: began with {name} {old.get(name, 'left out')}, and now it is "
+                f"{new.get(name, 'left out')}; say the same again or choose another "
+                f"{'--out' if search.shared is None else '--study'}"
+            )
+
+
+def _flatten_terms(terms: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """``Search.describe`` by dotted names. A setting that did not exist when it was written counts as its default."""
+    run = resolve_config(from_dict(RunConfig, terms["run"], where=where))
     del run["device"], run["train"]["checkpoint_seconds"]
-    return dict(_flat(json.loads(json.dumps({**told, **run, "run": None}))))
+    space = rename_settings(terms["space"], run["train"] | run["settings"])
+    space = {n: rename_choices(n, entry) if isinstance(entry, list) else entry for n, entry in space.items()}
+    return dict(_flatten(json.loads(json.dumps({**terms, **run, "run": None, "space": space}))))
 
 
-def _flat(told: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in told.items():
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{under}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
-            yield f"{under}{name}", value
-
-
-def begin_anew(study: "optuna.Study", lost: "Sequence[optuna.trial.FrozenTrial]") -> None:
-    """Trials that were under way when their process ended are lost; their settings come next. Needs the turn."""
-    fail = load_optuna().trial.TrialState.FAIL
-    for trial in lost:
-        told, tries = study.tell(trial.number, state=fail, skip_if_finished=True), trial.user_attrs.get("tries", 1)
-        if told.state == fail and tries < TRIES:
-            drawn = trial.system_attrs.get("fixed_params", {}) | trial.params
-            kept = {name: value for name, value in trial.user_attrs.items() if name != "beat"}
-            study.enqueue_trial(drawn, kept | {"tries": tries + 1})
-
-
-@contextmanager
-def beating(trial: "optuna.Trial", patience: float) -> Iterator[None]:
-    """Signs of life while a trial is trained, four in the time that others are patient."""
-    over = Event()
-
-    def beat() -> None:
-        count = 0
-        while not over.wait(patience / 4):
-            count += 1
-            with suppress(Exception):  # a storage out of reach may be there again for the next; a trial that was given
-                trial.set_user_attr("beat", count)  # up is told so when it ends
-
-    thread = Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-class Signs:
-    """What this process saw of others' trials, by its own clock: clocks of machines differ."""
-
-    def __init__(self, patience: float) -> None:
-        self.patience, self._seen = patience, {}
-
-    def lost(self, study: "optuna.Study") -> "list[optuna.trial.FrozenTrial]":
-        """Trials under way that have given no sign since they were first seen so, and long ago."""
-        running = study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.RUNNING,))
-        now, seen = time.monotonic(), self._seen
-        marks = {trial.number: trial.user_attrs.get("beat") for trial in running}
-        self._seen = {
-            number: seen[number] if number in seen and seen[number][0] == mark else (mark, now)
-            for number, mark in marks.items()
-        }
-        return [trial for trial in running if now - self._seen[trial.number][1] > self.patience]
+            yield f"{prefix}{name}", value

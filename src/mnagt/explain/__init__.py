@@ -1,16 +1,16 @@
-"""Why a model says what it says. Names below are imported at first use, so that asking for help costs nothing."""
+"""Explanations of predictions. Names are imported at first use, so that ``--help`` does not wait for PyTorch."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mnagt.explain.explanation import Explanation, checked_by_deletion, explain
+    from mnagt.explain.explanation import Explanation, check_by_deletion, explain
+    from mnagt.explain.kernel_statistics import compute_kernel_statistics
     from mnagt.explain.report import explain_to
     from mnagt.explain.settings import ExplainConfig
-    from mnagt.explain.spread import kernel_spread
 
-__all__ = ["ExplainConfig", "Explanation", "checked_by_deletion", "explain", "explain_to", "kernel_spread"]
-_HOME = {"ExplainConfig": "settings", "explain_to": "report", "kernel_spread": "spread"}
+__all__ = ["ExplainConfig", "Explanation", "check_by_deletion", "compute_kernel_statistics", "explain", "explain_to"]
+_HOME = {"ExplainConfig": "settings", "explain_to": "report", "compute_kernel_statistics": "kernel_statistics"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Which nodes an answer is due to: integrated gradients, occlusion, and the deletion curve that checks them."""
+"""Attributions of nodes: integrated gradients, occlusion, and the deletion curve that checks them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,36 +11,43 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.subgraph import subgraph
-from mnagt.models.graph_model import GraphModel
+from mnagt.graphs.subgraph import induce_subgraph
+from mnagt.inference.random_forest import ForestEnsemble
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.wl_features import FEATURES, WLFeatures
 
 Say = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
 """The one number of a model's outputs that is to be explained."""
+Predictor = GraphModel | ForestEnsemble
 NODES_AT_ONCE = 8192
+"""Nodes in a forward pass."""
 HALVINGS = 10
+"""How often an interval of the path may be halved."""
 TOLERANCE = 0.01
-"""Of the answer, that the steps of the integral may miss."""
+"""Relative error of the integral at which intervals are halved no more."""
 TENTHS = 10
+"""Points of a deletion curve."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """How much of an answer is due to each node."""
+    """The share of each node in the explained output of a graph."""
 
     nodes: Float[Tensor, "nodes"]
-    """They add up to ``answer - baseline``, but for ``gap``."""
+    """They sum to ``answer - baseline``, up to ``gap``."""
     answer: float
+    """The explained output."""
     baseline: float
-    """What would be said if the nodes carried nothing."""
+    """The explained output where the inputs of all nodes are zero."""
 
     @property
     def gap(self) -> float:
-        """What the steps of the integral miss."""
+        """The error of the numerical integral."""
         return self.answer - self.baseline - self.nodes.sum().item()
 
 
 def integrated_gradients(
-    model: GraphModel,
+    model: Predictor,
     dataset: PackedDataset,
     indices: Int[Tensor, "some"],
     say: Callable[[int], Say],
@@ -51,13 +58,13 @@ def integrated_gradients(
 
     .. math:: a_v = h_v \cdot \int_0^1 \nabla_{h_v} f(t\, h)\, dt, \qquad \sum_v a_v = f(h) - f(0)
 
-    :math:`h_v` is all that a node brings along: its vector from the encoder, and where the model counts subtrees, the
-    vectors of those that end in it. Both go to zero together; nodes, edges and what edges carry stay, and so does what
-    a forest beside the network says, which is part of f(0). The path begins with ``steps`` pieces, and those over which
-    the gradients do not add up to the rise are halved.
+    :math:`h_v` are the inputs of a node: its vector from the encoder and, if it has WL subtree features, those of
+    the subtrees rooted at it. Both are scaled by t; edges and their features stay as they are, and so does the
+    prediction of a random forest, which is part of f(0). The path begins with ``steps`` intervals. Those over which the
+    attributions do not sum to the difference of f are halved.
     """
     if steps < 1:
-        raise InputError(f"steps count from 1, got {steps}")
+        raise InputError(f"steps must be at least 1, got {steps}")
     model.eval()
     return [
         _integral(lambda t, row=row, index=index: _along(model, dataset, index, say(row), t), steps)
@@ -66,74 +73,83 @@ def integrated_gradients(
 
 
 def _integral(along: Callable[[Tensor], tuple[Tensor, Tensor]], steps: int) -> Attribution:
+    """The integral of what ``along`` returns for points t of the path: values f, and attributions of nodes."""
     ends = torch.linspace(0, 1, steps + 1)
-    heights, slopes = along(ends)
-    (baseline, *_, answer), total = heights.tolist(), torch.zeros(slopes.shape[1])
-    allowed = TOLERANCE * max(1.0, abs(answer - baseline)) / steps
-    left, right, low, high = ends[:-1], ends[1:], heights[:-1], heights[1:]
+    values, slopes = along(ends)
+    (baseline, *_, answer), total = values.tolist(), torch.zeros(slopes.shape[1])
+    tolerance = TOLERANCE * max(1.0, abs(answer - baseline)) / steps
+    left, right, low, high = ends[:-1], ends[1:], values[:-1], values[1:]
     for halvings in range(HALVINGS + 1):
         middle = (left + right) / 2
-        height, slope = along(middle)
+        value, slope = along(middle)
         part = (right - left)[:, None] * slope
-        is_off = (high - low - part.sum(dim=1)).abs() > (allowed if halvings < HALVINGS else torch.inf)
+        is_off = (high - low - part.sum(dim=1)).abs() > (tolerance if halvings < HALVINGS else torch.inf)
         total += part[~is_off].sum(dim=0)
         if not is_off.any():
             break
         left, right = torch.cat([left[is_off], middle[is_off]]), torch.cat([middle[is_off], right[is_off]])
-        low, high = torch.cat([low[is_off], height[is_off]]), torch.cat([height[is_off], high[is_off]])
+        low, high = torch.cat([low[is_off], value[is_off]]), torch.cat([value[is_off], high[is_off]])
     return Attribution(total, answer, baseline)
 
 
 def _along(
-    model: GraphModel, dataset: PackedDataset, index: int, say: Say, shares: Float[Tensor, "points"]
+    model: Predictor, dataset: PackedDataset, index: int, say: Say, shares: Float[Tensor, "points"]
 ) -> tuple[Float[Tensor, "points"], Float[Tensor, "points nodes"]]:
-    """What is said when nodes bring along only these shares of what they do, and how that rises by each node's part.
+    """The explained output where inputs are scaled by each of ``shares``, and its slope by each node's part.
 
     The points are copies of the graph in one batch.
     """
-    size, heights, slopes = int(dataset.sizes[index]), [], []
-    for some in shares.split(max(1, NODES_AT_ONCE // max(1, size))):
-        graph = dataset.batch(torch.full((len(some),), index))
+    size, values, slopes = int(dataset.sizes[index]), [], []
+    for batch in shares.split(max(1, NODES_AT_ONCE // max(1, size))):
+        graph = dataset.batch(torch.full((len(batch),), index))
         with torch.no_grad():
-            whole = _brought(model, graph)
-        share = some.to(dataset.device).repeat_interleave(size)[:, None]
-        path = [(share * h).requires_grad_() for h in whole]
+            inputs = _brought(model, graph)
+        share = batch.to(dataset.device).repeat_interleave(size)[:, None]
+        path = [(share * h).requires_grad_() for h in inputs]
         with torch.enable_grad():
-            said = say(_answer(model, path, graph))
-            gradients = torch.autograd.grad(said.sum(), path)
-        rise = sum((h * gradient).sum(dim=1) for h, gradient in zip(whole, gradients, strict=True))
-        heights.append(said.detach().cpu())
-        slopes.append(torch.as_tensor(rise).view(len(some), size).cpu())
-    return torch.cat(heights), torch.cat(slopes)
+            value = say(_answer(model, path, graph))
+            gradients = torch.autograd.grad(value.sum(), path)
+        slope = sum((h * gradient).sum(dim=1) for h, gradient in zip(inputs, gradients, strict=True))
+        values.append(value.detach().cpu())
+        slopes.append(torch.as_tensor(slope).view(len(batch), size).cpu())
+    return torch.cat(values), torch.cat(slopes)
 
 
-def _brought(model: GraphModel, graph: GraphBatch) -> list[Float[Tensor, "nodes _"]]:
-    """What each node brings along: from the encoder, and from the table of subtrees."""
-    return [model.encoder(graph), *([] if model.subtrees is None else [model.subtrees.of_nodes(graph)])]
+def _network(model: Predictor) -> GraphModel:
+    return model.network if isinstance(model, ForestEnsemble) else model
+
+
+def _brought(model: Predictor, graph: GraphBatch) -> list[Float[Tensor, "nodes _"]]:
+    """What each node brings along: its vector from the encoder, and its WL subtree features."""
+    network = _network(model)
+    wl_features = (module for module in network.modules() if isinstance(module, WLFeatures))
+    return [network.encoder(graph), *(module.node_features(graph) for module in wl_features)]
 
 
 def _answer(
-    model: GraphModel, brought: list[Float[Tensor, "nodes _"]], graph: GraphBatch
+    model: Predictor, brought: list[Float[Tensor, "nodes _"]], graph: GraphBatch
 ) -> Float[Tensor, "graphs outputs"]:
-    """What the model says of nodes that bring this along."""
-    x, *counted = brought
-    start = model.readout.prepare(x, graph)
-    return model.answer(graph, model.finish(*start, graph.nodes_of @ counted[0] if counted else None))
+    """Outputs where nodes bring this along."""
+    network, (x, *wl_features) = _network(model), brought
+    given = {} if not wl_features else {FEATURES: wl_features[0]}
+    inputs = network.readout.prepare(x, replace(graph, encodings={**graph.encodings, **given}))
+    output = network.head(network.read_out(*inputs))
+    return model.combine(output, graph) if isinstance(model, ForestEnsemble) else output
 
 
 def occlusion(
-    model: GraphModel, dataset: PackedDataset, indices: Int[Tensor, "some"], say: Callable[[int], Say]
+    model: Predictor, dataset: PackedDataset, indices: Int[Tensor, "some"], say: Callable[[int], Say]
 ) -> list[Float[Tensor, "nodes"]]:
-    r"""What the answer loses if a node is cut out with its edges, :math:`a_v = f(G) - f(G \setminus v)`.
+    r"""The fall of the explained output when a node is removed with its edges, :math:`a_v = f(G) - f(G \setminus v)`.
 
-    They add up to nothing in particular: nodes may stand in for each other, or need each other.
+    Unlike integrated gradients, these have no fixed sum: nodes can be redundant, or need each other.
     """
     model.eval()
     return [_lost(model, dataset, index, say(row)) for row, index in enumerate(indices.tolist())]
 
 
 @torch.inference_mode()
-def _lost(model: GraphModel, dataset: PackedDataset, index: int, say: Say) -> Float[Tensor, "nodes"]:
+def _lost(model: Predictor, dataset: PackedDataset, index: int, say: Say) -> Float[Tensor, "nodes"]:
     size, left = int(dataset.sizes[index]), []
     for cut in torch.arange(size, device=dataset.device).split(max(1, NODES_AT_ONCE // max(1, size))):
         copies = dataset.batch(torch.full((len(cut),), index))
@@ -145,18 +161,18 @@ def _lost(model: GraphModel, dataset: PackedDataset, index: int, say: Say) -> Fl
 
 @dataclass(frozen=True)
 class DeletionCurve:
-    """What is left of answers as nodes fall silent: those that speak most for them first, or at random.
-
-    Means over the graphs, with 0, 10, ..., 90 % of the nodes silent.
-    """
+    """What is left of predictions with 0, 10, ..., 90 % of the nodes deleted; means over graphs."""
 
     ordered: tuple[float, ...]
+    """Nodes with the largest attributions deleted first."""
     chance: tuple[float, ...]
+    """Nodes deleted in random order."""
     graphs: int
+    """Number of graphs."""
 
     @property
     def ratio(self) -> float:
-        """Area under ``ordered`` over that under ``chance``: below 1 if the attributions find what matters."""
+        """Area under ``ordered`` over that under ``chance``: below 1 if the attributions find the nodes that matter."""
         return _area(self.ordered) / _area(self.chance)
 
 
@@ -165,7 +181,7 @@ def _area(curve: tuple[float, ...]) -> float:
 
 
 def deletion_curve(
-    model: GraphModel,
+    model: Predictor,
     dataset: PackedDataset,
     indices: Int[Tensor, "some"],
     attributions: Sequence[Float[Tensor, "nodes"]],
@@ -175,11 +191,11 @@ def deletion_curve(
     orders: int = 5,
     seed: int = 0,
 ) -> DeletionCurve:
-    """Checks attributions by silencing nodes in their order; beside it ``orders`` random ones.
+    """Check attributions by deleting nodes in their order, and in ``orders`` random orders.
 
-    A silent node brings nothing along. With ``is_cut`` it goes, and its edges with it: all that is left is then
-    another graph, of a kind that the model has hardly seen, most of all where holes are spread at random.
-    ``left(row)`` says what is left, from 0 to 1, of the answer for the graph in that row.
+    The inputs of a deleted node are zero. With ``is_cut`` it is removed with its edges: what is left is then another
+    graph, unlike those that the model was trained on, above all after random deletions. ``left(row)`` computes from
+    outputs what is left of the prediction for the graph in that row, from 0 to 1.
     """
     if len(indices) == 0:
         raise InputError("a deletion curve needs graphs, got none")
@@ -190,8 +206,8 @@ def deletion_curve(
         size = len(attribution)
         ranks = [attribution.argsort(descending=True, stable=True).argsort()]
         ranks += [torch.randperm(size, generator=generator) for _ in range(orders)]
-        silent = (torch.arange(TENTHS) * size / TENTHS).round()
-        is_kept = (torch.stack(ranks)[:, None, :] >= silent[None, :, None]).flatten().to(dataset.device)
+        num_deleted = (torch.arange(TENTHS) * size / TENTHS).round()
+        is_kept = (torch.stack(ranks)[:, None, :] >= num_deleted[None, :, None]).flatten().to(dataset.device)
         graph = dataset.batch(torch.full((len(ranks) * TENTHS,), index))
         with torch.inference_mode():
             if is_cut:
@@ -204,7 +220,7 @@ def deletion_curve(
 
 
 def _without(graph: GraphBatch, is_kept: Bool[Tensor, "nodes"]) -> GraphBatch:
-    """The kept nodes with all that they carry; encodings are to be worked out again."""
-    part, rows = subgraph(graph, is_kept, is_cut=True)
+    """The subgraph of the kept nodes with their features; encodings are computed again."""
+    part, rows = induce_subgraph(graph, is_kept, is_cut=True)
     labels, values = (None if column is None else column[rows] for column in (graph.node_labels, graph.node_values))
     return replace(part, node_labels=labels, node_values=values)

@@ -1,22 +1,21 @@
-"""What can be chosen of an explanation."""
+"""Settings of ``mnagt explain``."""
 
 from dataclasses import dataclass
 
-from mnagt.settings import at_least
+from mnagt.settings import PositiveInt, Settings
 
 
 @dataclass(frozen=True)
-class ExplainConfig:
-    target: str | None = None
-    """The class, question or number to explain, if not what the model says."""
-    steps: int = 8
-    """Pieces that the integral of gradients begins with."""
-    drawn: int = 12
-    """Graphs that are drawn, from the first."""
-    checked: int = 50
-    """Graphs, from the first, whose attributions are checked by deletion."""
-    orders: int = 5
-    """Random orders beside each of them."""
+class ExplainConfig(Settings):
+    """Settings of ``explain_to``."""
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, "steps", "orders", "drawn", "checked")
+    target: str | None = None
+    """The class, label or number to explain, if not the predicted one."""
+    steps: PositiveInt = 8
+    """Intervals that the path of the integrated gradients begins with."""
+    drawn: PositiveInt = 12
+    """How many graphs are drawn."""
+    checked: PositiveInt = 50
+    """How many graphs are checked by deletion."""
+    orders: PositiveInt = 5
+    """Random orders of deletion that each is compared with."""

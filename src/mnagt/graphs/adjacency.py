@@ -21,5 +21,5 @@ def propagate(x: Float[Tensor, "nodes dim"], graph: GraphBatch, norm: Norm = "sy
     if norm not in get_args(Norm):
         raise InputError(f"norm must be 'sym' or 'row', got {norm!r}")
     if norm == "row":
-        return graph.neighbours.product(x, with_self=True, after=graph.degree_root.square())
-    return graph.neighbours.product(x, with_self=True, before=graph.degree_root, after=graph.degree_root)
+        return graph.neighbours.product(x, with_self=True, after=graph.inv_sqrt_degree.square())
+    return graph.neighbours.product(x, with_self=True, before=graph.inv_sqrt_degree, after=graph.inv_sqrt_degree)

@@ -12,30 +12,36 @@ from torch import Tensor
 from mnagt.errors import InputError
 from mnagt.graphs.buckets import Buckets, Layout
 from mnagt.graphs.features import Columns
-from mnagt.graphs.room import free_memory, in_words
-from mnagt.graphs.sparse import Incidence, pointer, pointer_of_counts
+from mnagt.graphs.memory import format_bytes, free_memory
+from mnagt.graphs.sparse import Incidence, ptr_from_counts, ptr_from_index
 
-CHECKED = 2**28
-"""Bytes from which it is asked whether there is room for them."""
+CHECKED_FROM = 2**28
+"""Bytes from which ``check_memory_for_pairs`` compares with the free memory."""
 
 
-class Filled(NamedTuple):
-    """How much is real of a batch that was filled up to a fixed shape; what is real comes first."""
+class Padding(NamedTuple):
+    """How many graphs, nodes and edges of a batch of fixed shape are valid; they come first, padding after them."""
 
     graphs: Int[Tensor, ""]
-    """These counts lie on the batch's device: nobody waits for them."""
+    """The counts are tensors on the batch's device, so that reading them needs no synchronisation."""
     nodes: Int[Tensor, ""]
     edges: Int[Tensor, ""]
-    largest: int
-    """No graph has more nodes."""
+    max_num_nodes: int
+    """An upper bound on the nodes of a graph."""
 
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
-    """Disjoint union of graphs. Node ids run over the whole batch; edges are sorted by destination.
+    """A disjoint union of graphs. Node indices run over the whole batch; edges are sorted by destination.
 
-    Edges are kept as each node's list of in-neighbours (CSR). What can be worked out from these fields is worked
-    out at first use and shared by all layers.
+    Edges are stored as each node's in-neighbours (CSR). What follows from the fields (degrees, sparse matrices, the
+    layout of attention) is computed at first use and shared by all layers.
+
+    >>> import torch
+    >>> from mnagt import load_dataset
+    >>> batch = load_dataset("MUTAG").batch(torch.tensor([0, 1]))
+    >>> batch.num_graphs, batch.num_nodes, batch.sizes.tolist()
+    (2, 30, [17, 13])
     """
 
     sizes: Int[Tensor, "graphs"]
@@ -59,8 +65,8 @@ class GraphBatch:
     """One row a graph."""
     encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
     """Structural encodings worked out beforehand, by name."""
-    filled: Filled | None = None
-    """Set in a batch of fixed shape (``data/fixed.py``): its last graphs are only there to fill it up."""
+    padding: Padding | None = None
+    """Set in a batch of fixed shape (``data/padded_batches.py``), whose last graphs are padding."""
 
     @classmethod
     def from_edges(
@@ -79,7 +85,7 @@ class GraphBatch:
         device, nodes = edge_index.device, int(sizes.sum())
         if edge_index.numel() and not (0 <= int(edge_index.min()) and int(edge_index.max()) < nodes):
             raise InputError(f"edge_index names node {int(edge_index.max())} or below 0; nodes are 0 to {nodes - 1}")
-        node_ptr = pointer_of_counts(sizes).to(device)
+        node_ptr = ptr_from_counts(sizes).to(device)
         graph_of_node = torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(device)
         if edge_index.shape[1] >= 2**31:
             raise InputError(f"{edge_index.shape[1]} edges in one batch; at most {2**31 - 1} can be counted")
@@ -97,7 +103,7 @@ class GraphBatch:
         return cls(
             sizes=sizes,
             node_ptr=node_ptr,
-            in_ptr=pointer(destination, nodes).int(),
+            in_ptr=ptr_from_index(destination, nodes).int(),
             source=source[order].int(),
             is_symmetric=torch.equal(key[order], (source * nodes + destination).sort().values),
             node_labels=node_labels,
@@ -124,26 +130,26 @@ class GraphBatch:
         return self.source.device
 
     @cached_property
-    def largest(self) -> int:
+    def max_num_nodes(self) -> int:
         """Nodes of the largest graph, or a bound."""
-        if self.filled is not None:
-            return self.filled.largest
+        if self.padding is not None:
+            return self.padding.max_num_nodes
         return int(self.sizes.max()) if len(self.sizes) else 0
 
     @property
-    def real_graphs(self) -> Int[Tensor, ""] | None:
-        """How many graphs, from the first, are real; None where all are."""
-        return None if self.filled is None else self.filled.graphs
+    def num_valid_graphs(self) -> Int[Tensor, ""] | None:
+        """How many graphs, from the first, are no padding; None where all are."""
+        return None if self.padding is None else self.padding.graphs
 
     @property
-    def real_nodes(self) -> Int[Tensor, ""] | None:
-        """How many nodes, from the first, are real; None where all are."""
-        return None if self.filled is None else self.filled.nodes
+    def num_valid_nodes(self) -> Int[Tensor, ""] | None:
+        """How many nodes, from the first, are no padding; None where all are."""
+        return None if self.padding is None else self.padding.nodes
 
     @property
-    def real_edges(self) -> Int[Tensor, ""] | None:
-        """How many edges, from the first, are real; None where all are."""
-        return None if self.filled is None else self.filled.edges
+    def num_valid_edges(self) -> Int[Tensor, ""] | None:
+        """How many edges, from the first, are no padding; None where all are."""
+        return None if self.padding is None else self.padding.edges
 
     @cached_property
     def in_degree(self) -> Int[Tensor, "nodes"]:
@@ -151,10 +157,10 @@ class GraphBatch:
         return self.in_ptr.diff()
 
     @cached_property
-    def degree_root(self) -> Float[Tensor, "nodes"]:
-        """One over the root of each node's degree, itself counted: the scale of a symmetric normalisation.
+    def inv_sqrt_degree(self) -> Float[Tensor, "nodes"]:
+        """``(in_degree + 1) ** -0.5``, the scale of the symmetric normalisation with self loops.
 
-        In double precision on a CPU; on a GPU, where it is read for every edge, in single.
+        In double precision on a CPU; in single on a GPU, where it is read for every edge.
         """
         root = (self.in_degree + 1).double().rsqrt()
         return root if self.device.type == "cpu" else root.float()
@@ -180,57 +186,57 @@ class GraphBatch:
     @cached_property
     def edges_into(self) -> Incidence:
         """Row v holds the edges into node v."""
-        ends = Incidence(self.destination.to(self.source.dtype), self._counted(self.num_edges + 1), self.num_nodes)
-        return Incidence(self._counted(self.num_edges), self.in_ptr, self.num_edges, transposed=ends)
+        ends = Incidence(self.destination.to(self.source.dtype), self._arange(self.num_edges + 1), self.num_nodes)
+        return Incidence(self._arange(self.num_edges), self.in_ptr, self.num_edges, transposed=ends)
 
     @cached_property
     def edge_sources(self) -> Incidence:
         """Row e holds the node that edge e comes from."""
-        return Incidence(self.source, self._counted(self.num_edges + 1), self.num_nodes)
+        return Incidence(self.source, self._arange(self.num_edges + 1), self.num_nodes)
 
-    def _counted(self, number: int) -> Int[Tensor, "number"]:
-        """0, 1, 2, ... as edges are counted."""
+    def _arange(self, number: int) -> Int[Tensor, "number"]:
+        """``torch.arange`` on the batch's device, with the dtype of ``source``."""
         return torch.arange(number, device=self.device, dtype=self.source.dtype)
 
     @cached_property
     def nodes_of(self) -> Incidence:
         """Row g holds the nodes of graph g."""
         nodes = torch.arange(self.num_nodes + 1, device=self.device)
-        homes = Incidence(self.graph_of_node, nodes, self.num_graphs)
-        return Incidence(nodes[:-1], self.node_ptr, self.num_nodes, transposed=homes)
+        transposed = Incidence(self.graph_of_node, nodes, self.num_graphs)
+        return Incidence(nodes[:-1], self.node_ptr, self.num_nodes, transposed=transposed)
 
     @cached_property
     def graph_of(self) -> Incidence:
         """Row v holds the graph that node v belongs to."""
         nodes = torch.arange(self.num_nodes + 1, device=self.device)
-        own = Incidence(nodes[:-1], self.node_ptr, self.num_nodes)
-        return Incidence(self.graph_of_node, nodes, self.num_graphs, transposed=own)
+        transposed = Incidence(nodes[:-1], self.node_ptr, self.num_nodes)
+        return Incidence(self.graph_of_node, nodes, self.num_graphs, transposed=transposed)
 
     @cached_property
     def pair_ptr(self) -> Int[Tensor, "graphs_and_end"]:
         """The pairs (i, j) of graph g are ``pair_ptr[g]:pair_ptr[g + 1]``, j running fastest. On the CPU.
 
-        Who asks is about to say something of every pair: refused where not even a number for each would fit.
+        Raises ``InputError`` where not even one number for each pair fits into memory.
         """
-        self.check_room_for_pairs(4)
-        return pointer_of_counts(self.sizes**2)
+        self.check_memory_for_pairs(4)
+        return ptr_from_counts(self.sizes**2)
 
-    def check_room_for_pairs(self, each: int) -> None:
-        """Refuse what takes ``each`` bytes for every pair of nodes, before it is made, if it would not fit."""
+    def check_memory_for_pairs(self, each: int) -> None:
+        """Raise ``InputError`` if ``each`` bytes for every pair of nodes do not fit into the free memory."""
         need = each * int((self.sizes**2).sum())
-        if need < CHECKED or need <= (free := free_memory(self.device)):
+        if need < CHECKED_FROM or need <= (free := free_memory(self.device)):
             return
         graph, nodes = int(self.sizes.argmax()), int(self.sizes.max())
         raise InputError(
-            f"graph {graph} of a batch of {self.num_graphs} has {nodes:,} nodes; what this model says of pairs of "
-            f"nodes needs {in_words(each * nodes**2)} for that graph and {in_words(need)} for the batch, and "
-            f"{in_words(free)} are free on {self.device}: take smaller batches, leave the graph out, or take a model "
-            "without terms of pairs (mnagt, gps, sat)"
+            f"graph {graph} of a batch of {self.num_graphs} has {nodes:,} nodes; this model's terms for pairs of "
+            f"nodes need {format_bytes(each * nodes**2)} for that graph and {format_bytes(need)} for the batch, and "
+            f"{format_bytes(free)} are free on {self.device}: take smaller batches, leave the graph out, or take a "
+            "model without terms for pairs (mnagt, gps, sat)"
         )
 
     @cached_property
     def buckets(self) -> Buckets:
-        """How attention lays out graphs of like size side by side."""
+        """Graphs of similar size, padded to a common width for dense attention."""
         return Buckets.plan(self.sizes, step=1 if self.device.type == "cpu" else 64).to(self.device)
 
     @cached_property
@@ -240,19 +246,22 @@ class GraphBatch:
 
     @cached_property
     def attention_tiles(self) -> Int[Tensor, "tiles _"]:
-        """How the Triton kernels cut the batch."""
-        from mnagt.fused.attention import tile_list
+        """The tiles that the Triton attention kernels work on."""
+        from mnagt.ops.attention import tile_list
 
         return tile_list(self.node_ptr, self.num_nodes)
 
-    def columns_missing(self, kind: str, columns: Columns) -> str | None:
-        """What ``columns`` ask of this batch's ``kind`` ('node' or 'edge') that it does not carry, in words."""
+    def describe_missing_columns(self, kind: str, columns: Columns) -> str | None:
+        """A message on the columns of ``kind`` ('node' or 'edge') that this batch lacks; None if it has all."""
         labels, values = getattr(self, f"{kind}_labels"), getattr(self, f"{kind}_values")
-        has = (0 if labels is None else labels.shape[1], 0 if values is None else values.shape[1])
-        asked = (len(columns.labels), columns.values)
-        if any(h < a for h, a in zip(has, asked, strict=True)):
-            return f"{asked[0]} categorical and {asked[1]} continuous {kind} columns; these carry {has[0]} and {has[1]}"
-        return None
+        num_labels = 0 if labels is None else labels.shape[1]
+        num_values = 0 if values is None else values.shape[1]
+        if num_labels >= len(columns.labels) and num_values >= columns.values:
+            return None
+        return (
+            f"{len(columns.labels)} categorical and {columns.values} continuous {kind} columns; "
+            f"these carry {num_labels} and {num_values}"
+        )
 
     def to(self, device: torch.device | str) -> "GraphBatch":
         """The same batch on ``device``; ``sizes`` stays on the CPU."""

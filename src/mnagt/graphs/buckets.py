@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mnagt.graphs.sparse import pointer_of_counts, ragged_arange
+from mnagt.graphs.sparse import ptr_from_counts, ragged_arange
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +32,13 @@ class Layout:
     is_identity: bool
     """Rows and slots are the same, in the same order."""
 
-    def spread(self, rows: Float[Tensor, "rows ..."]) -> Float[Tensor, "slots ..."]:
+    def pad(self, rows: Float[Tensor, "rows ..."]) -> Float[Tensor, "slots ..."]:
         """Each row in its slot. Only gradients of filled slots flow back."""
-        return rows if self.is_identity else _Spread.apply(rows, self)  # type: ignore[return-value]
+        return rows if self.is_identity else _Pad.apply(rows, self)  # type: ignore[return-value]
 
-    def collect(self, slots: Float[Tensor, "slots ..."]) -> Float[Tensor, "rows ..."]:
+    def unpad(self, slots: Float[Tensor, "slots ..."]) -> Float[Tensor, "rows ..."]:
         """Each slot's content back in its row; empty slots get a gradient of zero."""
-        return slots if self.is_identity else _Collect.apply(slots, self)  # type: ignore[return-value]
+        return slots if self.is_identity else _Unpad.apply(slots, self)  # type: ignore[return-value]
 
     def to(self, device: torch.device) -> "Layout":
         row_of_slot, slot_of_row = (t.to(device, non_blocking=True) for t in (self.row_of_slot, self.slot_of_row))
@@ -80,13 +80,13 @@ class Buckets:
     def _of_one(cls, sizes: Int[Tensor, "1"]) -> "Buckets":
         """The plan of a single graph: nothing to sort."""
         nodes = int(sizes)
-        place = torch.arange(nodes)
+        node = torch.arange(nodes)
         groups = (Bucket(1, nodes, None),) if nodes else ()
-        return cls(groups, Layout(place, place, True), torch.arange(len(groups)), sizes)
+        return cls(groups, Layout(node, node, True), torch.arange(len(groups)), sizes)
 
     def pairs(self) -> Layout:
         """How pairs of nodes, in the order of ``GraphBatch.pair_ptr``, lie in ``graphs x width x width`` slots."""
-        slots, pair_ptr = [], pointer_of_counts(self.sizes**2)
+        slots, pair_ptr = [], ptr_from_counts(self.sizes**2)
         start = 0
         for group in self.groups:
             graph = self.graphs[start : start + group.graphs]
@@ -95,7 +95,7 @@ class Buckets:
             slots.append((pair_ptr[graph][:, None, None] + i.transpose(1, 2) * n + i).flatten())
             start += group.graphs
         row_of_slot = torch.cat(slots) if slots else torch.zeros(0, dtype=torch.long)
-        return _filled(row_of_slot, int(pair_ptr[-1]))
+        return _layout_from_rows(row_of_slot, int(pair_ptr[-1]))
 
     def to(self, device: torch.device) -> "Buckets":
         if device.type == "cpu":
@@ -116,17 +116,17 @@ def _layout(sizes: Tensor, width: Tensor, order: Tensor) -> Layout:
     row_of_slot = torch.repeat_interleave(start, wide, output_size=total) + slot.minimum(
         torch.repeat_interleave(n - 1, wide, output_size=total)
     )
-    return _filled(row_of_slot, int(sizes.sum()))
+    return _layout_from_rows(row_of_slot, int(sizes.sum()))
 
 
-def _filled(row_of_slot: Tensor, rows: int) -> Layout:
+def _layout_from_rows(row_of_slot: Tensor, rows: int) -> Layout:
     """The layout with these rows; of the slots that repeat a row, the first is the one that holds it."""
     slots = len(row_of_slot)
     slot_of_row = torch.full((rows,), slots).scatter_reduce(0, row_of_slot, torch.arange(slots), "amin")
     return Layout(row_of_slot, slot_of_row, slots == rows and torch.equal(row_of_slot, torch.arange(rows)))
 
 
-class _Spread(torch.autograd.Function):
+class _Pad(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows: Tensor, layout: Layout) -> Tensor:
         ctx.layout = layout
@@ -134,10 +134,10 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:
-        return ctx.layout.collect(grads[0]), None
+        return ctx.layout.unpad(grads[0]), None
 
 
-class _Collect(torch.autograd.Function):
+class _Unpad(torch.autograd.Function):
     @staticmethod
     def forward(ctx, slots: Tensor, layout: Layout) -> Tensor:
         ctx.layout, ctx.slots = layout, slots.shape[0]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.sparse import pointer_of_counts
+from mnagt.graphs.sparse import ptr_from_counts
 
 if TYPE_CHECKING:
     import networkx
@@ -23,10 +23,16 @@ _PYG_COLUMNS = {"x": "nodes", "node_labels": "nodes", "edge_attr": "edges", "edg
 def from_pyg(
     data: "torch_geometric.data.Data | torch_geometric.data.Batch | Sequence[torch_geometric.data.Data]",
 ) -> GraphBatch:
-    """One graph, a batch or several graphs as a batch.
+    """Convert a graph, a batch or a list of graphs of PyTorch Geometric to a batch.
 
     Integer ``x`` and ``edge_attr`` become labels, floating ones values; ``y``, one row a graph, becomes the targets.
-    Where both kinds are there, ``node_labels`` and ``edge_labels`` hold the integers, as ``to_pyg`` writes them.
+    Where both kinds exist, ``node_labels`` and ``edge_labels`` hold the integers, as ``to_pyg`` writes them.
+
+    >>> import torch
+    >>> from mnagt import from_pyg
+    >>> from torch_geometric.data import Data
+    >>> from_pyg(Data(x=torch.zeros(3, 5), edge_index=torch.tensor([[0, 1], [1, 0]]))).node_values.shape
+    torch.Size([3, 5])
     """
     from torch_geometric.data import Batch, Data
 
@@ -40,11 +46,11 @@ def from_pyg(
         sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.long)
         edges = [
             graph.edge_index + first
-            for graph, first in zip(graphs, pointer_of_counts(sizes)[:-1].tolist(), strict=True)
+            for graph, first in zip(graphs, ptr_from_counts(sizes)[:-1].tolist(), strict=True)
             if graph.edge_index is not None
         ]
         edge_index = torch.cat(edges, dim=1) if edges else _no_edges()
-        columns = {name: _end_to_end(graphs, name) for name in _PYG_COLUMNS}
+        columns = {name: _concatenate(graphs, name) for name in _PYG_COLUMNS}
     rows = {"nodes": int(sizes.sum()), "edges": edge_index.shape[1], "graphs": len(sizes)}
     for name, owners in _PYG_COLUMNS.items():
         column = columns[name]
@@ -64,11 +70,17 @@ def from_pyg(
 
 
 def to_pyg(batch: GraphBatch) -> "torch_geometric.data.Batch":
-    """The inverse of ``from_pyg``. Encodings are left behind."""
+    """Convert a batch to one of PyTorch Geometric: the inverse of ``from_pyg``. Encodings are left out.
+
+    >>> import torch
+    >>> from mnagt import load_dataset, to_pyg
+    >>> to_pyg(load_dataset("MUTAG").batch(torch.tensor([0, 1]))).num_graphs
+    2
+    """
     from torch_geometric.data import Batch, Data
 
-    of_nodes = _joined("x", "node_labels", batch.node_labels, batch.node_values)
-    of_edges = _joined("edge_attr", "edge_labels", batch.edge_labels, batch.edge_values)
+    of_nodes = _pyg_columns("x", "node_labels", batch.node_labels, batch.node_values)
+    of_edges = _pyg_columns("edge_attr", "edge_labels", batch.edge_labels, batch.edge_values)
     of_graphs = {} if batch.targets is None else {"y": batch.targets}
     if batch.num_graphs == 0:
         pointers = {"batch": batch.graph_of_node, "ptr": batch.node_ptr}
@@ -95,18 +107,28 @@ def from_networkx(
     edge_values: Sequence[str] = (),
     target: str | None = None,
 ) -> GraphBatch:
-    """Graphs as a batch; the names are those of the attributes to read, ``target`` that of an attribute of the graph.
+    """Convert networkx graphs to a batch.
 
-    Nodes keep the order in which their graph holds them. An undirected edge gives both directions, a directed one one.
+    Nodes keep the order of their graph. An undirected edge becomes two, one in each direction.
+
+    Args:
+        graphs: A graph, or several.
+        node_labels, node_values, edge_labels, edge_values: Names of the attributes to read.
+        target: Name of the attribute of a graph that holds its target.
+
+    >>> import networkx as nx
+    >>> from mnagt import from_networkx
+    >>> from_networkx([nx.cycle_graph(6), nx.path_graph(4)]).sizes.tolist()
+    [6, 4]
     """
     import networkx
 
     sizes, pairs, targets, nodes = [], [], [], 0
     columns: dict[str, list[list]] = {"node_labels": [], "node_values": [], "edge_labels": [], "edge_values": []}
     for g, graph in enumerate([graphs] if isinstance(graphs, networkx.Graph) else graphs):
-        place = {node: v for v, node in enumerate(graph, start=nodes)}
-        nodes += len(place)
-        sizes.append(len(place))
+        index = {node: v for v, node in enumerate(graph, start=nodes)}
+        nodes += len(index)
+        sizes.append(len(index))
         for node, attributes in graph.nodes(data=True):
             where = f"graph {g}, node {node!r}"
             columns["node_labels"].append(_integers(where, attributes, node_labels))
@@ -114,7 +136,7 @@ def from_networkx(
         for u, v, attributes in graph.edges(data=True):
             where = f"graph {g}, edge {(u, v)!r}"
             labels, values = _integers(where, attributes, edge_labels), _numbers(where, attributes, edge_values)
-            both_ways = [(place[u], place[v]), (place[v], place[u])]
+            both_ways = [(index[u], index[v]), (index[v], index[u])]
             for pair in both_ways[: 1 if graph.is_directed() or u == v else 2]:
                 pairs.append(pair)
                 columns["edge_labels"].append(labels)
@@ -132,7 +154,7 @@ def from_networkx(
         node_values=column("node_values", node_values, torch.float),
         edge_labels=column("edge_labels", edge_labels, torch.long),
         edge_values=column("edge_values", edge_values, torch.float),
-        targets=None if target is None else _stacked(target, targets),
+        targets=None if target is None else _stack_targets(target, targets),
     )
 
 
@@ -145,26 +167,36 @@ def to_networkx(
     edge_values: Sequence[str] | None = None,
     target: str = "target",
 ) -> "list[networkx.Graph]":
-    """Each graph with its columns as attributes of the given names (else ``node_labels/0``, ``node_labels/1``, ...).
+    """Convert a batch to networkx graphs, with columns as attributes of nodes and edges.
 
-    Undirected where every edge runs both ways with the same attributes, directed otherwise. Nodes are 0, 1, ...;
-    a repeated edge is kept once, encodings are left behind.
+    A graph is undirected where every edge runs both ways with the same attributes. A repeated edge is kept once,
+    encodings are left out.
+
+    Args:
+        batch: The graphs.
+        node_labels, node_values, edge_labels, edge_values: Names of the attributes; by default ``node_labels/0``, ...
+        target: Name of the attribute of a graph that holds its target.
+
+    >>> import networkx as nx
+    >>> from mnagt import from_networkx, to_networkx
+    >>> [graph.number_of_edges() for graph in to_networkx(from_networkx([nx.cycle_graph(6), nx.path_graph(4)]))]
+    [6, 3]
     """
     import networkx
 
-    of_nodes = _named(batch, "node_labels", node_labels) | _named(batch, "node_values", node_values)
-    of_edges = _named(batch, "edge_labels", edge_labels) | _named(batch, "edge_values", edge_values)
+    of_nodes = _columns_by_name(batch, "node_labels", node_labels) | _columns_by_name(batch, "node_values", node_values)
+    of_edges = _columns_by_name(batch, "edge_labels", edge_labels) | _columns_by_name(batch, "edge_values", edge_values)
     graph_type = networkx.Graph if _runs_both_ways(batch) else networkx.DiGraph
     graphs = [graph_type() for _ in range(batch.num_graphs)]
-    first, place = batch.node_ptr.tolist(), batch.graph_of_node.tolist()
-    for v, g in enumerate(place):
+    first, graph_of_node = batch.node_ptr.tolist(), batch.graph_of_node.tolist()
+    for v, g in enumerate(graph_of_node):
         graphs[g].add_node(v - first[g], **{name: column[v] for name, column in of_nodes.items()})
     for e, (u, v) in enumerate(batch.edge_index.T.tolist()):
-        g = place[u]
+        g = graph_of_node[u]
         graphs[g].add_edge(u - first[g], v - first[g], **{name: column[e] for name, column in of_edges.items()})
     if batch.targets is not None:
-        for graph, answer in zip(graphs, batch.targets.tolist(), strict=True):
-            graph.graph[target] = answer
+        for graph, value in zip(graphs, batch.targets.tolist(), strict=True):
+            graph.graph[target] = value
     return graphs
 
 
@@ -172,7 +204,7 @@ def _no_edges() -> Int[Tensor, "2 0"]:
     return torch.zeros(2, 0, dtype=torch.long)
 
 
-def _end_to_end(graphs: Sequence[Any], name: str) -> Tensor | None:
+def _concatenate(graphs: Sequence[Any], name: str) -> Tensor | None:
     """Column ``name`` of all graphs; None where none has it."""
     parts = [getattr(graph, name, None) for graph in graphs]
     missing = [g for g, part in enumerate(parts) if part is None]
@@ -196,16 +228,16 @@ def _labels_and_values(name: str, column: Tensor | None, labels: Tensor | None) 
     return column.long(), None
 
 
-def _joined(name: str, beside: str, labels: Tensor | None, values: Tensor | None) -> dict[str, Tensor]:
+def _pyg_columns(name: str, beside: str, labels: Tensor | None, values: Tensor | None) -> dict[str, Tensor]:
     """Values under ``name`` and labels ``beside`` it; whichever is there alone under ``name``."""
     if labels is None:
         return {} if values is None else {name: values}
     return {name: labels} if values is None else {name: values, beside: labels}
 
 
-def _stacked(target: str, answers: list[Any]) -> Tensor:
+def _stack_targets(target: str, values: list[Any]) -> Tensor:
     try:
-        return torch.tensor(answers)
+        return torch.tensor(values)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"attribute {target!r} of the graphs must be numbers, or lists of one length: {error}"
@@ -214,8 +246,8 @@ def _stacked(target: str, answers: list[Any]) -> Tensor:
 
 def _attribute(where: str, attributes: Mapping[str, Any], name: str) -> Any:
     if name not in attributes:
-        there = ", ".join(sorted(map(repr, attributes))) or "none"
-        raise InputError(f"{where}: no attribute {name!r}; there are: {there}")
+        available = ", ".join(sorted(map(repr, attributes))) or "none"
+        raise InputError(f"{where}: no attribute {name!r}; there are: {available}")
     return attributes[name]
 
 
@@ -235,7 +267,7 @@ def _read(where: str, attributes: Mapping[str, Any], name: str, read: Callable[[
         raise InputError(f"{where}: attribute {name!r} is {value!r}, not {what}") from None
 
 
-def _named(batch: GraphBatch, field: str, names: Sequence[str] | None) -> dict[str, list]:
+def _columns_by_name(batch: GraphBatch, field: str, names: Sequence[str] | None) -> dict[str, list]:
     """The columns of ``field`` as lists, by name."""
     columns: Tensor | None = getattr(batch, field)
     count = 0 if columns is None else columns.shape[1]
@@ -247,7 +279,7 @@ def _named(batch: GraphBatch, field: str, names: Sequence[str] | None) -> dict[s
 
 
 def _runs_both_ways(batch: GraphBatch) -> bool:
-    """Every edge has a twin the other way with the same columns."""
+    """Every edge has a reverse edge with the same columns."""
     back = (batch.source.long() * batch.num_nodes + batch.destination).argsort(stable=True)
     columns = [column for column in (batch.edge_labels, batch.edge_values) if column is not None]
     return batch.is_symmetric and all(torch.equal(column, column[back]) for column in columns)

@@ -20,7 +20,7 @@ GIB_PER_GRAPH = 8
 """A graph that needs more is refused."""
 
 
-class Block(NamedTuple):
+class DenseBlock(NamedTuple):
     """Some graphs of equal size."""
 
     size: int
@@ -30,9 +30,9 @@ class Block(NamedTuple):
     adjacency: Float[Tensor, "graphs size size"]
 
 
-def blocks(graph: GraphBatch, most: int | None = None) -> Iterator[Block]:
-    """All graphs of the batch that have nodes (and ``most`` nodes at most), a bounded number of pairs at a time."""
-    largest = 0 if most or not graph.num_graphs else int(graph.sizes.max())
+def dense_blocks(graph: GraphBatch, max_size: int | None = None) -> Iterator[DenseBlock]:
+    """All graphs that have nodes, and at most ``max_size``, a bounded number of pairs at a time."""
+    largest = 0 if max_size or not graph.num_graphs else int(graph.sizes.max())
     gib = BYTES_PER_PAIR * largest**2 / 2**30
     if gib > GIB_PER_GRAPH:
         raise InputError(
@@ -42,18 +42,18 @@ def blocks(graph: GraphBatch, most: int | None = None) -> Iterator[Block]:
     edge_ptr = graph.in_ptr[graph.node_ptr].cpu()
     plan = Buckets.plan(graph.sizes, step=1)
     for bucket, graphs in zip(plan.groups, plan.graphs.split([b.graphs for b in plan.groups]), strict=True):
-        if most is not None and bucket.width > most:
+        if max_size is not None and bucket.width > max_size:
             continue
         for some in graphs.split(max(1, PAIRS_AT_ONCE // bucket.width**2)):
-            yield _one_block(graph, some, bucket.width, edge_ptr)
+            yield _dense_block(graph, some, bucket.width, edge_ptr)
 
 
-def _one_block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> Block:
+def _dense_block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> DenseBlock:
     counts = edge_ptr[graphs + 1] - edge_ptr[graphs]
     edge = ragged_arange(edge_ptr[graphs], counts, int(counts.sum())).to(graph.device)
-    place = torch.repeat_interleave(torch.arange(len(graphs)), counts).to(graph.device)
+    row = torch.repeat_interleave(torch.arange(len(graphs)), counts).to(graph.device)
     first = graph.node_ptr[graphs.to(graph.device)]
-    i, j = graph.destination[edge] - first[place], graph.source[edge] - first[place]
+    i, j = graph.destination[edge] - first[row], graph.source[edge] - first[row]
     shape = (len(graphs), size, size)
-    adjacency = torch.bincount((place * size + i) * size + j, minlength=len(graphs) * size**2).view(shape).float()
-    return Block(size, graphs, first[:, None] + torch.arange(size, device=graph.device), adjacency)
+    adjacency = torch.bincount((row * size + i) * size + j, minlength=len(graphs) * size**2).view(shape).float()
+    return DenseBlock(size, graphs, first[:, None] + torch.arange(size, device=graph.device), adjacency)

@@ -12,10 +12,10 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mnagt.errors import InputError
-from mnagt.graphs.balls import balls
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.dense import Block, blocks
-from mnagt.graphs.subtrees import fragments, subtrees
+from mnagt.graphs.dense import DenseBlock, dense_blocks
+from mnagt.graphs.ego_statistics import ego_statistics
+from mnagt.graphs.weisfeiler_lehman import fragment_colours, wl_colours
 
 
 def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
@@ -27,7 +27,7 @@ def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
     """
     _check_count("steps", steps)
     encoding = torch.zeros(graph.num_nodes, steps, device=graph.device)
-    for block in blocks(graph):
+    for block in dense_blocks(graph):
         step = block.adjacency / block.adjacency.sum(dim=2, keepdim=True).clamp(min=1)
         back = [step.diagonal(dim1=1, dim2=2)]
         power = step
@@ -65,7 +65,7 @@ def laplacian(graph: GraphBatch, k: int, generator: torch.Generator | None = Non
         is_there = (column < block.size)[:, None, :] & has_edges[:, :, None]
         chosen = vectors.gather(2, column.clamp(max=block.size - 1)[:, None, :].expand(-1, block.size, -1))
         chosen = chosen * is_there
-        encoding[block.nodes] = (chosen * settled_sign(chosen)).float()
+        encoding[block.nodes] = (chosen * canonical_signs(chosen)).float()
     return encoding if generator is None else flip_signs(encoding, graph, generator)
 
 
@@ -81,19 +81,19 @@ def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
         vectors = vectors[:, :, :m]
         missing = max(0, m - block.size)
         values = F.pad(values[:, :m].clamp(min=0), (0, missing), value=-1)[:, None].expand(-1, block.size, -1)
-        out[block.nodes] = torch.cat([values, F.pad(vectors * settled_sign(vectors), (0, missing))], dim=2).float()
+        out[block.nodes] = torch.cat([values, F.pad(vectors * canonical_signs(vectors), (0, missing))], dim=2).float()
     return out
 
 
-def _spectra(graph: GraphBatch) -> Iterator[tuple[Block, Float[Tensor, "graphs n"], Float[Tensor, "graphs n n"]]]:
+def _spectra(graph: GraphBatch) -> Iterator[tuple[DenseBlock, Float[Tensor, "graphs n"], Float[Tensor, "graphs n n"]]]:
     """Eigenvalues and settled eigenvectors of the Laplacians of all graphs, edges taken both ways."""
-    for block in blocks(graph):
+    for block in dense_blocks(graph):
         adjacency = block.adjacency.maximum(block.adjacency.mT).double()
         degree = adjacency.sum(dim=2)
         scale = degree.clamp(min=1).rsqrt()
         matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
         eigenvalues, vectors = torch.linalg.eigh(matrix)
-        yield block, eigenvalues, settled(eigenvalues, vectors)
+        yield block, eigenvalues, canonical_basis(eigenvalues, vectors)
 
 
 def flip_signs(
@@ -114,7 +114,7 @@ def shortest_paths(graph: GraphBatch, limit: int) -> Int[Tensor, "pairs"]:
     """
     _check_count("limit", limit)
     distances = torch.empty(int(graph.pair_ptr[-1]), dtype=torch.int32, device=graph.device)
-    for block in blocks(graph):
+    for block in dense_blocks(graph):
         adjacency = (block.adjacency > 0).float()
         reached = torch.eye(block.size, device=graph.device).expand_as(adjacency).contiguous()
         found = torch.full_like(reached, limit + 1, dtype=torch.int32).masked_fill(reached > 0, 0)
@@ -133,14 +133,14 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "random-walk": random_walk,
     "laplacian": laplacian,
     "spectrum": spectrum,
-    "subtrees": subtrees,
-    "fragments": fragments,
-    "balls": balls,
+    "wl-colours": wl_colours,
+    "fragment-colours": fragment_colours,
+    "ego-statistics": ego_statistics,
 }
 """Node encodings by name; the second argument says how far they go."""
 
 
-def settled(
+def canonical_basis(
     eigenvalues: Float[Tensor, "graphs size"], vectors: Float[Tensor, "graphs size size"]
 ) -> Float[Tensor, "graphs size size"]:
     """The basis of each repeated eigenvalue's space in which a fixed weighting of the nodes is diagonal.
@@ -157,7 +157,7 @@ def settled(
     return vectors @ turn
 
 
-def settled_sign(vectors: Float[Tensor, "graphs size k"]) -> Float[Tensor, "graphs 1 k"]:
+def canonical_signs(vectors: Float[Tensor, "graphs size k"]) -> Float[Tensor, "graphs 1 k"]:
     """What turns each vector so that its largest entry, or the first of several, is positive."""
     magnitude = vectors.abs()
     is_largest = magnitude >= (1 - 1e-6) * magnitude.amax(dim=1, keepdim=True)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mnagt import fused
+from mnagt import ops
 
 
 class Incidence:
@@ -40,7 +40,7 @@ class Incidence:
         if self._transposed is None:
             rows = torch.repeat_interleave(self.ptr.diff(), output_size=len(self.index))
             order = self.index.argsort(stable=True)
-            self._transposed = Incidence(rows[order], pointer(self.index, self.columns), len(self.ptr) - 1)
+            self._transposed = Incidence(rows[order], ptr_from_index(self.index, self.columns), len(self.ptr) - 1)
         return self._transposed
 
     def __matmul__(self, x: Float[Tensor, "columns dim"]) -> Float[Tensor, "rows dim"]:
@@ -62,15 +62,15 @@ class Incidence:
         return work(x, self, with_self, before, after)  # type: ignore[return-value]
 
 
-def pointer(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows_and_end"]:
+def ptr_from_index(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows_and_end"]:
     """Where each row begins once ``row`` is sorted, and where the last one ends."""
     if row.device.type == "cpu":
-        return pointer_of_counts(torch.bincount(row, minlength=rows))
+        return ptr_from_counts(torch.bincount(row, minlength=rows))
     # bincount would wait for the GPU
     return torch.searchsorted(row.sort().values, torch.arange(rows + 1, device=row.device, dtype=row.dtype))
 
 
-def pointer_of_counts(counts: Int[Tensor, "rows"]) -> Int[Tensor, "rows_and_end"]:
+def ptr_from_counts(counts: Int[Tensor, "rows"]) -> Int[Tensor, "rows_and_end"]:
     """Running total of ``counts``, from zero."""
     return F.pad(counts.cumsum(0), (1, 0))
 
@@ -89,8 +89,8 @@ def has_gradient(x: Tensor) -> bool:
 
 
 def _product(x: Tensor, matrix: Incidence, with_self: bool, before: Tensor | None, after: Tensor | None) -> Tensor:
-    if fused.is_usable(x.device):
-        from mnagt.fused.csr import sum_rows
+    if ops.is_usable(x.device):
+        from mnagt.ops.csr import sum_rows
 
         return sum_rows(x, matrix.index, matrix.ptr, with_self=with_self, before=before, after=after)
     x = x if before is None else before[:, None].to(x.dtype) * x

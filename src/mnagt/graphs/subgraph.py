@@ -6,14 +6,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mnagt.graphs.batch import Filled, GraphBatch
-from mnagt.graphs.sparse import pointer, pointer_of_counts
+from mnagt.graphs.batch import GraphBatch, Padding
+from mnagt.graphs.sparse import ptr_from_counts, ptr_from_index
 
 TIE = 1e-6
 """Scores no further apart are equal: nodes that only their names tell apart differ by rounding."""
 
 
-def descending(score: Float[Tensor, "nodes"], graph: GraphBatch) -> Int[Tensor, "nodes"]:
+def sort_by_score(score: Float[Tensor, "nodes"], graph: GraphBatch) -> Int[Tensor, "nodes"]:
     """The nodes, graph by graph, those with the largest score first; equal ones as they stood."""
     order = score.argsort(descending=True, stable=True)
     return order[graph.graph_of_node[order].argsort(stable=True)]
@@ -27,56 +27,56 @@ def is_top(score: Float[Tensor, "nodes"], graph: GraphBatch, ratio: float) -> Bo
     score = score.detach()
     wanted = (graph.node_ptr.diff() * ratio - 1e-9).ceil().long()
     last = (graph.node_ptr[:-1] + wanted - 1).clamp(min=0, max=max(graph.num_nodes - 1, 0))
-    border = score[descending(score, graph)[last]]
+    border = score[sort_by_score(score, graph)[last]]
     return score >= border[graph.graph_of_node] - TIE
 
 
-def subgraph(
+def induce_subgraph(
     graph: GraphBatch, is_kept: Bool[Tensor, "nodes"], *, is_cut: bool | None = None
 ) -> tuple[GraphBatch, Int[Tensor, "more_nodes"]]:
     """The graphs that the kept nodes induce, and which of the old nodes stands in each row.
 
     How much is left only the device knows. Where it is not to be waited for (``is_cut`` false, the default on a GPU)
     the shape stays as it is: one more graph at the end holds the nodes left out, each edge left out is a loop at one of
-    them, and ``filled`` says how much is real. Columns of edges come along; those of nodes and graphs are left behind.
+    them, and ``padding`` says how much is real. Columns of edges come along; those of nodes and graphs are left behind.
     """
     is_cut = graph.device.type == "cpu" if is_cut is None else is_cut
     source, destination = graph.source.long(), graph.destination
-    node, before = torch.arange(graph.num_nodes, device=graph.device), pointer_of_counts(is_kept.long())
-    place = torch.where(is_kept, before[:-1], before[-1] + node - before[:-1])
+    node, before = torch.arange(graph.num_nodes, device=graph.device), ptr_from_counts(is_kept.long())
+    new_index = torch.where(is_kept, before[:-1], before[-1] + node - before[:-1])
     is_kept_edge = is_kept[source] & is_kept[destination]
-    node_ptr, filled = before[graph.node_ptr], _what_is_real(graph, before, pointer_of_counts(is_kept_edge.long()))
+    node_ptr, padding = before[graph.node_ptr], _count_valid(graph, before, ptr_from_counts(is_kept_edge.long()))
     if is_cut:
         rows, edges = is_kept.nonzero().flatten(), is_kept_edge.nonzero().flatten()
-        filled = None if graph.filled is None else filled
+        padding = None if graph.padding is None else padding
     else:
         outside = torch.where(is_kept[destination], source, destination)
         source, destination = (torch.where(is_kept_edge, end, outside) for end in (source, destination))
-        rows, edges = place.argsort(), place[destination].argsort(stable=True)
+        rows, edges = new_index.argsort(), new_index[destination].argsort(stable=True)
         node_ptr = torch.cat([node_ptr, node_ptr.new_full((1,), graph.num_nodes)])
     sizes = node_ptr.diff()
     part = replace(
         graph,
         sizes=sizes if sizes.device.type == "cpu" else sizes.cpu() if is_cut else sizes.to("meta"),
         node_ptr=node_ptr,
-        in_ptr=pointer(place[destination[edges]], len(rows)).int(),
-        source=place[source[edges]].int(),
+        in_ptr=ptr_from_index(new_index[destination[edges]], len(rows)).int(),
+        source=new_index[source[edges]].int(),
         node_labels=None,
         node_values=None,
         edge_labels=None if graph.edge_labels is None else graph.edge_labels.index_select(0, edges),
         edge_values=None if graph.edge_values is None else graph.edge_values.index_select(0, edges),
         targets=None,
         encodings={},
-        filled=filled,
+        padding=padding,
     )
     return part, rows
 
 
-def _what_is_real(
+def _count_valid(
     graph: GraphBatch, nodes: Int[Tensor, "nodes_and_end"], edges: Int[Tensor, "edges_and_end"]
-) -> Filled:
+) -> Padding:
     """``nodes`` and ``edges`` count those kept before each."""
-    if graph.filled is None:
-        return Filled(nodes.new_full((), graph.num_graphs), nodes[-1], edges[-1], graph.num_nodes)
-    real = graph.filled
-    return Filled(real.graphs, nodes.take(real.nodes), edges.take(real.edges), graph.num_nodes)
+    if graph.padding is None:
+        return Padding(nodes.new_full((), graph.num_graphs), nodes[-1], edges[-1], graph.num_nodes)
+    real = graph.padding
+    return Padding(real.graphs, nodes.take(real.nodes), edges.take(real.edges), graph.num_nodes)

@@ -5,37 +5,25 @@ last layer's nodes, not every layer's), and in reading edge columns where there 
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from mnagt.graphs.features import Features
-from mnagt.models.convolutions import Block, convolution
-from mnagt.models.encoders import NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import ReadoutModelConfig
+from mnagt.nn.convolutions import Block, convolution
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction, OneOf
 
 
 @dataclass(frozen=True)
-class GinConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 4
-    """Layers."""
-    conv: str = "auto"
+class GinConfig(ReadoutModelConfig):
+    conv: Annotated[str, OneOf(("auto", "gin", "gine"))] = "auto"
     """gin, gine (reads edges); auto is gine where edges carry columns."""
-    readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
-    dropout: float = 0.0
-    """Share of a layer's output dropped in training."""
 
-    head_dropout: float = 0.0
+    head_dropout: Fraction = 0.0
     """Share of the head's hidden units dropped in training."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth")
-        at_least(self, 0, "dropout", "head_dropout")
-        below(self, 1, "dropout", "head_dropout")
-        one_of(self, conv=("auto", "gin", "gine"), readout=READOUTS)
 
 
 def gin(config: GinConfig, features: Features, outputs: int) -> GraphModel:
@@ -48,6 +36,6 @@ def gin(config: GinConfig, features: Features, outputs: int) -> GraphModel:
         NodeEncoder(features.nodes, config.dim),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.head_dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.head_dropout),
         features,
     )

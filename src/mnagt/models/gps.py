@@ -9,6 +9,7 @@ to the nodes, where theirs go through small networks and are put beside them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -19,43 +20,36 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
-from mnagt.models.convolutions import CONVOLUTIONS, convolution
-from mnagt.models.encoders import EdgeEncoder, NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import SelfAttention, heads_divide
-from mnagt.models.norms import BatchNorm
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.nn.convolutions import CONVOLUTIONS, convolution
+from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import SelfAttention, heads_divide
+from mnagt.nn.norms import BatchNorm
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction, NonNegativeInt, OneOf, PositiveInt
 
 
 @dataclass(frozen=True)
-class GpsConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 5
-    """Layers."""
-    heads: int = 4
+class GpsConfig(ReadoutModelConfig):
+    depth: Repeats = 5
+    heads: PositiveInt = 4
     """Attention heads; they divide the width of nodes."""
-    conv: str = "auto"
+    conv: Annotated[str, OneOf({"auto", "gated", *CONVOLUTIONS})] = "auto"
     """Message passing beside attention: gin, gcn, gine and gcne (read edges), gated (reads edges, and changes them
     layer by layer); auto is gine where edges carry columns."""
-    readout: str = "mean"
-    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
-    dropout: float = 0.1
-    """Share of a branch's output dropped in training."""
-    attention_dropout: float = 0.0
+    readout: ReadoutName = "mean"
+    dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.0
     """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
-    random_walk: int = 16
+    random_walk: NonNegativeInt = 16
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
-    laplacian: int = 0
+    laplacian: NonNegativeInt = 0
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "heads")
-        at_least(self, 0, "dropout", "attention_dropout", "random_walk", "laplacian")
-        below(self, 1, "dropout", "attention_dropout")
-        one_of(self, conv={"auto", "gated", *CONVOLUTIONS}, readout=READOUTS)
+        super().__post_init__()
         heads_divide(self.dim, self.heads)
 
 
@@ -74,16 +68,16 @@ class GpsLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        return self.joined(x, x + self.dropout(self.conv(x, graph)), graph)
+        return self.combine(x, x + self.dropout(self.conv(x, graph)), graph)
 
-    def joined(
+    def combine(
         self, x: Float[Tensor, "nodes dim"], near: Float[Tensor, "nodes dim"], graph: GraphBatch
     ) -> Float[Tensor, "nodes dim"]:
         """The layer, given what message passing makes of the nodes."""
-        near = self.norm_conv(near, graph.real_nodes)
-        far = self.norm_attention(x + self.dropout(self.attention(x, graph)), graph.real_nodes)
+        near = self.norm_conv(near, graph)
+        far = self.norm_attention(x + self.dropout(self.attention(x, graph)), graph)
         z = near + far
-        return self.norm_mlp(z + self.dropout(self.mlp(z)), graph.real_nodes)
+        return self.norm_mlp(z + self.dropout(self.mlp(z)), graph)
 
 
 class GatedGcn(nn.Module):
@@ -103,7 +97,7 @@ class GatedGcn(nn.Module):
         self.start, self.end = Linear(dim, dim, bias=False), Linear(dim, dim, bias=False)  # B, C
         self.own, self.sent = Linear(dim, dim, bias=False), Linear(dim, dim, bias=False)  # U, V
         self.norm = BatchNorm(dim, relu=True)
-        self.norm_edge = None if is_last else BatchNorm(dim, relu=True)
+        self.norm_edge = None if is_last else BatchNorm(dim, relu=True, rows="edges")
         self.dropout, self.epsilon = Dropout(dropout), epsilon
 
     def forward(
@@ -112,11 +106,11 @@ class GatedGcn(nn.Module):
         starts, ends = graph.edge_sources, graph.edges_into.transposed
         gate = self.edge(edges) + take(starts, self.start(x)) + take(ends, self.end(x))
         share = gate.sigmoid()
-        heard = graph.edges_into @ (share * take(starts, self.sent(x)))
-        y = self.own(x) + heard / (graph.edges_into @ share + self.epsilon)
+        received = graph.edges_into @ (share * take(starts, self.sent(x)))
+        y = self.own(x) + received / (graph.edges_into @ share + self.epsilon)
         if self.norm_edge is not None:
-            edges = edges + self.dropout(self.norm_edge(gate, graph.real_edges))
-        return x + self.dropout(self.norm(y, graph.real_nodes)), edges
+            edges = edges + self.dropout(self.norm_edge(gate, graph))
+        return x + self.dropout(self.norm(y, graph)), edges
 
 
 class Gated(nn.Module):
@@ -137,7 +131,7 @@ class Gated(nn.Module):
         for layer in self.layers:
             assert isinstance(layer, GpsLayer)
             near, edges = layer.conv(x, edges, graph)
-            x = layer.joined(x, near, graph)
+            x = layer.combine(x, near, graph)
         return x
 
 
@@ -159,6 +153,6 @@ def gps(config: GpsConfig, features: Features, outputs: int) -> GraphModel:
         NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian),
         [Gated(layers, features.edges, config.dim)] if is_gated else layers,
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
         features,
     )

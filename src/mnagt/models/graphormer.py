@@ -19,43 +19,39 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.attention.biases import pair_nodes, path_means, path_steps
+from mnagt.attention.biases import ShortestPathBias
+from mnagt.attention.shortest_paths import path_means, path_steps
 from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import shortest_paths
+from mnagt.graphs.embedding import look_up
 from mnagt.graphs.features import Columns, Features
-from mnagt.models.encoders import EdgeEncoder, NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import SelfAttention, feed_forward, heads_divide
-from mnagt.models.lookup import look_up
-from mnagt.models.norms import LayerNorm
-from mnagt.models.readouts import ClsNode
-from mnagt.settings import at_least, below
+from mnagt.models.config import ModelConfig, Repeats
+from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import SelfAttention, feed_forward, heads_divide
+from mnagt.nn.norms import LayerNorm
+from mnagt.nn.readouts import ClsNode
+from mnagt.settings import Fraction, PositiveInt
 
 
 @dataclass(frozen=True)
-class GraphormerConfig:
-    dim: int = 80
-    """Width of node vectors."""
-    depth: int = 5
-    """Layers."""
-    heads: int = 8
+class GraphormerConfig(ModelConfig):
+    dim: PositiveInt = 80
+    depth: Repeats = 5
+    heads: PositiveInt = 8
     """Attention heads; they divide the width of nodes."""
-    ffn: int = 1
+    ffn: PositiveInt = 1
     """Width of the feed-forward network, in widths of a node."""
-    max_distance: int = 20
+    max_distance: PositiveInt = 20
     """Pairs farther apart count as out of reach."""
-    max_degree: int = 64
+    max_degree: PositiveInt = 64
     """Nodes of a higher degree count as of this one."""
-    dropout: float = 0.1
-    """Share of a branch's output dropped in training."""
-    attention_dropout: float = 0.0
+    dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.0
     """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "heads", "ffn", "max_distance", "max_degree")
-        at_least(self, 0, "dropout", "attention_dropout")
-        below(self, 1, "dropout", "attention_dropout")
+        super().__post_init__()
         heads_divide(self.dim, self.heads)
 
 
@@ -77,31 +73,22 @@ class CentralityEncoder(NodeEncoder):
         )
 
 
-class PathBias(nn.Module):
-    """For each head and pair: what their distance says, and what the edges of their shortest path say.
-
-    The last node of each graph is the virtual one: its pairs have a number of their own.
-    """
+class PathBias(ShortestPathBias):
+    """The bias of a pair's distance, and where edges have columns the mean of their terms along its shortest paths."""
 
     def __init__(self, heads: int, max_distance: int, edges: Columns) -> None:
-        super().__init__()
-        self.max_distance = max_distance
-        self.distances = nn.Embedding(max_distance + 3, heads)
-        nn.init.normal_(self.distances.weight, std=0.02)
+        super().__init__(heads, max_distance)
         self.edges = EdgeEncoder(edges, heads) if edges else None
         self.places = nn.Parameter(torch.randn(max_distance, heads, heads) * 0.02) if edges else None
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "pairs heads"]:
-        codes = shortest_paths(graph, self.max_distance)
-        is_virtual = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-        is_virtual[graph.node_ptr[1:] - 1] = True
-        attends, attended = pair_nodes(graph)
-        has_virtual = is_virtual[attends] | is_virtual[attended]
-        bias = look_up(self.distances.weight, codes.masked_fill(has_virtual, self.max_distance + 2))
+        codes = self.codes(graph)
+        bias = look_up(self.distances.weight, codes)
         if self.edges is None or self.places is None:
             return bias
         edge, places = self.edges(graph), self.places
-        steps = path_steps(graph, codes.masked_fill(has_virtual, self.max_distance + 1), self.max_distance)
+        distances = codes.clamp(max=self.max_distance + 1)  # no path leads through the virtual node
+        steps = path_steps(graph, distances, self.max_distance)
         return bias + path_means(lambda n: edge @ places[n], steps, len(bias))
 
 
@@ -149,6 +136,6 @@ def graphormer(config: GraphormerConfig, features: Features, outputs: int) -> Gr
         CentralityEncoder(features.nodes, config.dim, config.max_degree),
         [GraphormerStack(config.dim, bias, [layer() for _ in range(config.depth)], config.dropout)],
         ClsNode(config.dim),
-        head(config.dim, outputs, config.dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
         features,
     )

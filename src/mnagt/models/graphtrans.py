@@ -6,8 +6,8 @@ Transformer (normalised after each branch, ReLU) and a last LayerNorm; the CLS n
 default, where their configurations for NCI1 have GCN or GIN (GINE where edges carry columns); ReLU after the GNN's last
 layer too; the attention's maps have no constant terms; and the head is ours.
 
-The paper of MNA-GT reads it as a first layer with the kernel ``Convolved(gnn)``, then ``Hop(0)``. That is not quite the
-same, since the first layer's residual would then go round the GNN; the tests build it.
+The paper of MNA-GT reads it as a first layer whose kernel is the GNN, then ``Hop(0)``. Here the GNN is the encoder, as
+in the original: the residual of the first layer does not bypass it.
 """
 
 from collections.abc import Sequence
@@ -22,50 +22,41 @@ from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.convolutions import CONVOLUTIONS, Block, convolution
-from mnagt.models.encoders import NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import PostNormLayer, Skip, relu_feed_forward
-from mnagt.models.norms import LayerNorm
-from mnagt.models.readouts import READOUTS
-from mnagt.models.virtual import Update, WithVirtualNode
+from mnagt.models.config import ConvolutionName, ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.models.virtual_node import Update, WithVirtualNode
+from mnagt.nn.convolutions import Block, convolution
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import IdentityResidual, PostNormLayer, relu_feed_forward
+from mnagt.nn.norms import LayerNorm
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction, PositiveInt
 
 
 @dataclass(frozen=True)
-class GraphTransConfig:
-    dim: int = 128
-    """Width of node vectors."""
-    gnn_depth: int = 4
+class GraphTransConfig(ReadoutModelConfig):
+    dim: PositiveInt = 128
+    gnn_depth: Repeats = 4
     """Layers of the GNN."""
-    depth: int = 3
+    depth: Repeats = 3
     """Layers of the transformer."""
-    conv: str = "auto"
+    conv: ConvolutionName = "auto"
     """Message passing of the GNN: gin, gcn, gine and gcne (read edges); auto is gine where edges carry columns."""
     virtual: bool = False
     """A virtual node beside the GNN, as in their configurations for ogbg-code2."""
-    heads: int = 4
+    heads: PositiveInt = 4
     """Attention heads."""
-    head_dim: int = 32
+    head_dim: PositiveInt = 32
     """Width of a head."""
-    ffn: int = 2
+    ffn: PositiveInt = 2
     """Width of the feed-forward network, in widths of a node."""
-    readout: str = "cls"
-    """From nodes to a graph: cls, virtual, mean, sum, max or attention."""
-    gnn_dropout: float = 0.1
+    readout: ReadoutName = "cls"
+    gnn_dropout: Fraction = 0.1
     """Share of a GNN layer's output dropped in training."""
-    dropout: float = 0.1
-    """Share of a branch's output dropped in training, in the transformer."""
-    attention_dropout: float = 0.0
+    dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.0
     """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
-
-    def __post_init__(self) -> None:
-        dropouts = ("gnn_dropout", "dropout", "attention_dropout")
-        at_least(self, 1, "dim", "gnn_depth", "depth", "heads", "head_dim", "ffn")
-        at_least(self, 0, *dropouts)
-        below(self, 1, *dropouts)
-        one_of(self, conv={"auto", *CONVOLUTIONS}, readout=READOUTS)
 
 
 class GnnEncoder(NodeEncoder):
@@ -114,7 +105,7 @@ def graphtrans(config: GraphTransConfig, features: Features, outputs: int) -> Gr
                 dropout=config.attention_dropout,
             ),
             mixer=Mean(config.dim, 1),
-            residual=Skip(),
+            residual=IdentityResidual(),
             ffn=relu_feed_forward(config.dim, config.ffn * config.dim, config.dropout),
             norms=(LayerNorm(config.dim), LayerNorm(config.dim)),
             dropout=config.dropout,
@@ -124,6 +115,6 @@ def graphtrans(config: GraphTransConfig, features: Features, outputs: int) -> Gr
         GnnEncoder(features.nodes, config.dim, gnn()),
         [Normalised(config.dim), *(layer() for _ in range(config.depth)), Normalised(config.dim)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
         features,
     )

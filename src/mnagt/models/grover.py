@@ -13,48 +13,43 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.attention.kernels import Hops, Kernel, Triplet
+from mnagt.attention.kernels import SeparateGnns
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.encoders import EdgeEncoder, NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import Layer, Skip, feed_forward
-from mnagt.models.norms import LayerNorm
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import ReadoutModelConfig, Repeats
+from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import IdentityResidual, Layer, feed_forward
+from mnagt.nn.norms import LayerNorm, pre_norms
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class GroverConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 3
+class GroverConfig(ReadoutModelConfig):
+    depth: Repeats = 3
     """GTransformer blocks."""
-    heads: int = 4
+    heads: PositiveInt = 4
     """Attention heads."""
-    head_dim: int = 16
+    head_dim: PositiveInt = 16
     """Width of a head."""
-    hops: int = 3
+    hops: Repeats = 3
     """Hops of message passing before queries, keys and values."""
-    spread: int = 1
+    spread: NonNegativeInt = 1
     """In training each network takes up to so many hops fewer or more, at random; below hops."""
-    ffn: int = 2
+    ffn: PositiveInt = 2
     """Width of the feed-forward network, in widths of a node."""
-    readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
-    dropout: float = 0.1
-    """Share of a branch's output dropped in training."""
+    dropout: Fraction = 0.1
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "heads", "head_dim", "hops", "ffn")
-        at_least(self, 0, "spread", "dropout")
-        below(self, 1, "dropout")
-        below(self, self.hops, "spread")
-        one_of(self, readout=READOUTS)
+        super().__post_init__()
+        if self.spread >= self.hops:
+            raise InputError(f"spread must be below hops {self.hops}, got {self.spread}")
 
 
 class DyMpn(nn.Module):
@@ -76,25 +71,14 @@ class DyMpn(nn.Module):
         if self.edges is not None:
             start = start + graph.edges_into @ self.edges(graph)
         spread = self.spread if self.training else 0
-        seen = [start]
-        while len(seen) <= self.hops + spread:
-            seen.append(self.norm((start + self.each(graph.neighbours @ seen[-1])).relu()))
+        outputs = [start]
+        while len(outputs) <= self.hops + spread:
+            outputs.append(self.norm((start + self.each(graph.neighbours @ outputs[-1])).relu()))
         if not spread:
-            return seen[-1]
+            return outputs[-1]
         # drawn where the nodes lie, and all hops taken: a recorded step draws anew each time
-        last = torch.stack(seen[self.hops - spread :])
+        last = torch.stack(outputs[self.hops - spread :])
         return last.index_select(0, torch.randint(len(last), (1,), device=x.device))[0]
-
-
-class Dynamic(Kernel):
-    r""":math:`(\mathrm{dyMPN}_Q(X), \mathrm{dyMPN}_K(X), \mathrm{dyMPN}_V(X))`."""
-
-    def __init__(self, query: nn.Module, key: nn.Module, value: nn.Module) -> None:
-        super().__init__()
-        self.query, self.key, self.value = query, key, value
-
-    def forward(self, hops: Hops) -> Triplet:
-        return Triplet(*(gnn(hops[0], hops.graph) for gnn in (self.query, self.key, self.value)))
 
 
 def grover(config: GroverConfig, features: Features, outputs: int) -> GraphModel:
@@ -104,13 +88,13 @@ def grover(config: GroverConfig, features: Features, outputs: int) -> GraphModel
         return DyMpn(config.dim, features.edges, hops=config.hops, spread=config.spread)
 
     def block() -> Layer:
-        kernel = Dynamic(gnn(), gnn(), gnn())
+        kernel = SeparateGnns(gnn(), gnn(), gnn())
         return Layer(
             MultiKernelAttention(config.dim, [kernel], heads=config.heads, head_dim=config.head_dim),
             mixer=Mean(config.dim, 1),
-            residual=Skip(),
+            residual=IdentityResidual(),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=(LayerNorm(config.dim), LayerNorm(config.dim)),
+            norms=pre_norms(LayerNorm, config.dim),
             dropout=config.dropout,
         )
 
@@ -118,6 +102,6 @@ def grover(config: GroverConfig, features: Features, outputs: int) -> GraphModel
         NodeEncoder(features.nodes, config.dim),
         [block() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
         features,
     )

@@ -12,52 +12,40 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.attention.biases import edge_pairs, self_pairs
 from mnagt.attention.kernels import Hop, Hops
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
-from mnagt.attention.pairs import in_each_graph, pair_of_edge, softmax
+from mnagt.attention.pairs import edge_pairs, in_each_graph, pair_of_edge, self_pairs, softmax
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.batch_cache import cached_per_batch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
-from mnagt.graphs.once import once_a_batch
 from mnagt.graphs.sparse import take
-from mnagt.models.encoders import EdgeEncoder, NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import Layer, Skip, feed_forward
-from mnagt.models.norms import LayerNorm
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import ReadoutModelConfig, ReadoutName
+from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import IdentityResidual, Layer, feed_forward
+from mnagt.nn.norms import LayerNorm, pre_norms
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction, PositiveInt
 
 
 @dataclass(frozen=True)
-class GrpeConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 4
-    """Layers."""
-    heads: int = 4
+class GrpeConfig(ReadoutModelConfig):
+    heads: PositiveInt = 4
     """Attention heads."""
-    head_dim: int = 16
+    head_dim: PositiveInt = 16
     """Width of a head."""
-    max_distance: int = 5
+    max_distance: PositiveInt = 5
     """Shortest paths are told apart up to this length; all that is farther counts the same."""
-    ffn: int = 2
+    ffn: PositiveInt = 2
     """Width of the feed-forward network, in widths of a node."""
-    readout: str = "mean"
-    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
-    dropout: float = 0.1
-    """Share of a branch's output dropped in training."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "heads", "head_dim", "max_distance", "ffn")
-        at_least(self, 0, "dropout")
-        below(self, 1, "dropout")
-        one_of(self, readout=READOUTS)
+    readout: ReadoutName = "mean"
+    dropout: Fraction = 0.1
 
 
-@once_a_batch
+@cached_per_batch
 def relations(graph: GraphBatch, max_distance: int) -> Float[Tensor, "pairs codes"]:
     """What the nodes of each pair are to each other, ones and zeros.
 
@@ -102,8 +90,8 @@ class RelativeAttention(MultiKernelAttention):
         score = score + in_each_graph("gijc,gjhc->gijh", relation, of_key, graph=graph)
         if edges is not None:
             at_end, at_start = (take(graph.edges_into.transposed, q.flatten(1)), take(graph.edge_sources, k.flatten(1)))
-            own = at_end.view_as(edges[0]) * edges[0] + at_start.view_as(edges[1]) * edges[1]
-            score = score + pair_of_edge(graph).transposed @ own.sum(dim=2)
+            edge_score = at_end.view_as(edges[0]) * edges[0] + at_start.view_as(edges[1]) * edges[1]
+            score = score + pair_of_edge(graph).transposed @ edge_score.sum(dim=2)
         weight = softmax(score * self.head_dim**-0.5, graph)
 
         z = in_each_graph("gijh,gjhd->gihd", weight, v, graph=graph)
@@ -127,9 +115,9 @@ def grpe(config: GrpeConfig, features: Features, outputs: int) -> GraphModel:
                 edges=features.edges,
             ),
             mixer=Mean(config.dim, 1),
-            residual=Skip(),
+            residual=IdentityResidual(),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=(LayerNorm(config.dim), LayerNorm(config.dim)),
+            norms=pre_norms(LayerNorm, config.dim),
             dropout=config.dropout,
         )
 
@@ -137,6 +125,6 @@ def grpe(config: GrpeConfig, features: Features, outputs: int) -> GraphModel:
         NodeEncoder(features.nodes, config.dim),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
         features,
     )

@@ -20,14 +20,15 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
-from mnagt.models.convolutions import along_edges, ends
-from mnagt.models.encoders import EdgeEncoder, NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import heads_divide, relu_feed_forward
-from mnagt.models.norms import NORMS, Counted
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import NormName, ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.nn.convolutions import along_edges, ends
+from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import heads_divide, relu_feed_forward
+from mnagt.nn.norms import NORMS, Rows
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import NonNegativeInt, PositiveInt
 
 SCORE = 5.0
 """Scores are cut to this magnitude."""
@@ -38,27 +39,20 @@ Edges = Float[Tensor, "edges dim"]
 
 
 @dataclass(frozen=True)
-class GtConfig:
-    dim: int = 64
+class GtConfig(ReadoutModelConfig):
+    dim: PositiveInt = 64
     """Width of node and edge vectors."""
-    depth: int = 5
-    """Layers."""
-    heads: int = 8
+    depth: Repeats = 5
+    heads: PositiveInt = 8
     """Attention heads; they divide the width of nodes."""
-    norm: str = "batch"
+    norm: NormName = "batch"
     """Normalisation after attention and feed-forward: batch, layer or none."""
-    readout: str = "mean"
-    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
-    dropout: float = 0.0
-    """Share of a branch's output dropped in training."""
-    laplacian: int = 8
+    readout: ReadoutName = "mean"
+    laplacian: NonNegativeInt = 8
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "heads")
-        at_least(self, 0, "dropout", "laplacian")
-        below(self, 1, "dropout")
-        one_of(self, norm=NORMS, readout=READOUTS)
+        super().__post_init__()
         heads_divide(self.dim, self.heads)
 
 
@@ -81,7 +75,7 @@ class EdgeAttention(nn.Module):
         self, x: Float[Tensor, "nodes dim"], edges: Edges | None, graph: GraphBatch
     ) -> tuple[Float[Tensor, "nodes dim"], Edges | None]:
         if edges is None and along_edges(x, graph):
-            from mnagt.fused.edge_attention import Score, edge_attention
+            from mnagt.ops.edge_attention import Score, edge_attention
 
             maps = (self.to_query, self.to_key, self.to_value)
             q, k, v = (project(x).unflatten(1, (self.heads, -1)) for project in maps)
@@ -102,17 +96,17 @@ class EdgeAttention(nn.Module):
 class Branches(nn.Module):
     """What follows attention: dropout, a linear map, the residual, a norm, and the feed-forward network likewise."""
 
-    def __init__(self, dim: int, norm: str, dropout: float) -> None:
+    def __init__(self, dim: int, norm: str, dropout: float, rows: Rows) -> None:
         super().__init__()
         self.project, self.ffn = Linear(dim, dim), relu_feed_forward(dim, 2 * dim, dropout)
-        self.norm_attention, self.norm_ffn = (lookup(NORMS, norm, "norm")(dim) for _ in range(2))
+        self.norm_attention, self.norm_ffn = (lookup(NORMS, norm, "norm")(dim, rows=rows) for _ in range(2))
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Float[Tensor, "rows dim"], z: Float[Tensor, "rows dim"], counted: Counted
+        self, x: Float[Tensor, "rows dim"], z: Float[Tensor, "rows dim"], graph: GraphBatch
     ) -> Float[Tensor, "rows dim"]:
-        x = self.norm_attention(x + self.project(self.dropout(z)), counted)
-        return self.norm_ffn(x + self.ffn(x), counted)
+        x = self.norm_attention(x + self.project(self.dropout(z)), graph)
+        return self.norm_ffn(x + self.ffn(x), graph)
 
 
 class GtLayer(nn.Module):
@@ -121,16 +115,16 @@ class GtLayer(nn.Module):
     def __init__(self, config: GtConfig, *, reads_edges: bool, updates_edges: bool) -> None:
         super().__init__()
         self.attention = EdgeAttention(config.dim, config.heads, reads_edges=reads_edges)
-        self.of_nodes = Branches(config.dim, config.norm, config.dropout)
-        self.of_edges = Branches(config.dim, config.norm, config.dropout) if updates_edges else None
+        self.of_nodes = Branches(config.dim, config.norm, config.dropout, "nodes")
+        self.of_edges = Branches(config.dim, config.norm, config.dropout, "edges") if updates_edges else None
 
     def forward(
         self, x: Float[Tensor, "nodes dim"], edges: Edges | None, graph: GraphBatch
     ) -> tuple[Float[Tensor, "nodes dim"], Edges | None]:
         z, score = self.attention(x, edges, graph)
-        x = self.of_nodes(x, z, graph.real_nodes)
+        x = self.of_nodes(x, z, graph)
         if edges is not None and score is not None and self.of_edges is not None:
-            edges = self.of_edges(edges, score, graph.real_edges)
+            edges = self.of_edges(edges, score, graph)
         return x, edges
 
 
@@ -160,6 +154,6 @@ def gt(config: GtConfig, features: Features, outputs: int) -> GraphModel:
         NodeEncoder(features.nodes, config.dim, laplacian=config.laplacian),
         [GtStack(config.dim, features.edges, layers)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
         features,
     )

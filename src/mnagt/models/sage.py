@@ -8,34 +8,21 @@ a readout, and in reading edge columns where there are any.
 from dataclasses import dataclass
 
 from mnagt.graphs.features import Features
-from mnagt.models.convolutions import SAGE, Block
-from mnagt.models.encoders import NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import ReadoutModelConfig
+from mnagt.nn.convolutions import SAGE, Block
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction
 
 
 @dataclass(frozen=True)
-class SageConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 4
-    """Layers."""
+class SageConfig(ReadoutModelConfig):
     reads_edges: bool = True
     """Read edge columns where there are any."""
-    readout: str = "sum"
-    """From nodes to a graph: sum, mean, max, joined (all three), attention, virtual or cls."""
-    dropout: float = 0.0
-    """Share of a layer's output dropped in training."""
-    head_dropout: float = 0.0
+    head_dropout: Fraction = 0.0
     """Share of the head's hidden units dropped in training."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth")
-        at_least(self, 0, "dropout", "head_dropout")
-        below(self, 1, "dropout", "head_dropout")
-        one_of(self, readout=READOUTS)
 
 
 def sage(config: SageConfig, features: Features, outputs: int) -> GraphModel:
@@ -49,6 +36,6 @@ def sage(config: SageConfig, features: Features, outputs: int) -> GraphModel:
         NodeEncoder(features.nodes, config.dim),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.head_dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.head_dropout),
         features,
     )

@@ -7,22 +7,23 @@ place all of them stay, for otherwise the order in which nodes are named would d
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.errors import InputError
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
-from mnagt.graphs.subgraph import is_top, subgraph
+from mnagt.graphs.subgraph import induce_subgraph, is_top
 from mnagt.linear import Linear
-from mnagt.models.convolutions import GCN, GCNE, Block
-from mnagt.models.encoders import NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.readouts import Max, Mean, Readout
-from mnagt.settings import at_least, below
+from mnagt.models.config import ModelConfig, Repeats
+from mnagt.nn.convolutions import GCN, GCNE, Block
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.readouts import Max, Mean, Readout
+from mnagt.settings import Fraction, Gt, Le
 
 
 class SelfAttentionPool(nn.Module):
@@ -39,7 +40,7 @@ class SelfAttentionPool(nn.Module):
         self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
     ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
         score = self.scores(x, graph)
-        smaller, rows = subgraph(graph, is_top(score[:, 0], graph, self.ratio))
+        smaller, rows = induce_subgraph(graph, is_top(score[:, 0], graph, self.ratio))
         return (x * score).index_select(0, rows), smaller
 
 
@@ -61,26 +62,15 @@ class Hierarchy(Readout):
 
 
 @dataclass(frozen=True)
-class SagPoolConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 3
+class SagPoolConfig(ModelConfig):
+    depth: Repeats = 3
     """Blocks of convolution and pooling."""
-    ratio: float = 0.5
+    ratio: Annotated[float, Gt(0), Le(1)] = 0.5
     """Share of each graph's nodes that a pooling keeps, rounded up."""
     reads_edges: bool = True
     """Read edge columns where there are any."""
-    dropout: float = 0.0
-    """Share of a layer's output dropped in training."""
-    head_dropout: float = 0.0
+    head_dropout: Fraction = 0.0
     """Share of the head's hidden units dropped in training (0.5 in the paper)."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth")
-        at_least(self, 0, "dropout", "head_dropout")
-        below(self, 1, "dropout", "head_dropout")
-        if not 0 < self.ratio <= 1:
-            raise InputError(f"ratio must be above 0 and at most 1, got {self.ratio}")
 
 
 def sagpool(config: SagPoolConfig, features: Features, outputs: int) -> GraphModel:
@@ -95,6 +85,6 @@ def sagpool(config: SagPoolConfig, features: Features, outputs: int) -> GraphMod
         NodeEncoder(features.nodes, config.dim),
         [],
         readout,
-        head(config.dim, outputs, config.head_dropout, readout.dim),
+        make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, config.head_dropout),
         features,
     )

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.attend import attend
-from mnagt.attention.biases import edge_pairs, self_pairs
+from mnagt.attention.biases import NonEdgeMask
 from mnagt.attention.kernels import Hop, Hops
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import KernelLinear, MultiKernelAttention
@@ -27,54 +27,44 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import flip_signs, spectrum
 from mnagt.graphs.features import Columns, Features
-from mnagt.graphs.once import once_a_batch
 from mnagt.graphs.sparse import take
-from mnagt.models.encoders import EdgeEncoder, NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import Layer, Skip, feed_forward
-from mnagt.models.norms import BatchNorm
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import IdentityResidual, Layer, feed_forward
+from mnagt.nn.norms import BatchNorm, pre_norms
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class SanConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 4
-    """Layers."""
-    heads: int = 4
+class SanConfig(ReadoutModelConfig):
+    heads: PositiveInt = 4
     """Attention heads."""
-    head_dim: int = 16
+    head_dim: PositiveInt = 16
     """Width of a head."""
-    spectrum: int = 10
+    spectrum: NonNegativeInt = 10
     """Eigenvalues and eigenvectors that encodings are learned from, smallest first; 0 for no encodings."""
-    spectrum_dim: int = 8
+    spectrum_dim: PositiveInt = 8
     """Columns of a node's vector that are left to the encodings."""
-    spectrum_depth: int = 1
+    spectrum_depth: Repeats = 1
     """Layers of the transformer over the spectrum."""
-    spectrum_heads: int = 4
+    spectrum_heads: PositiveInt = 4
     """Its heads; they divide spectrum_dim."""
-    gamma: float = 0.1
+    gamma: NonNegativeFloat = 0.1
     """Weight of virtual edges; 0 leaves real ones only, 1 makes both count the same."""
-    ffn: int = 2
+    ffn: PositiveInt = 2
     """Width of the feed-forward network, in widths of a node."""
-    readout: str = "mean"
-    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
-    dropout: float = 0.1
-    """Share of a branch's output dropped in training."""
+    readout: ReadoutName = "mean"
+    dropout: Fraction = 0.1
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn")
-        at_least(self, 1, "spectrum_dim", "spectrum_depth", "spectrum_heads")
-        at_least(self, 0, "spectrum", "gamma", "dropout")
-        below(self, 1, "dropout")
-        if self.spectrum:
-            below(self, self.dim, "spectrum_dim")
+        super().__post_init__()
+        if self.spectrum and self.spectrum_dim >= self.dim:
+            raise InputError(f"spectrum_dim must be below dim {self.dim}, got {self.spectrum_dim}")
         if self.spectrum_dim % self.spectrum_heads:
             raise InputError(f"spectrum_heads must divide spectrum_dim {self.spectrum_dim}, got {self.spectrum_heads}")
-        one_of(self, readout=READOUTS)
 
 
 class SpectralEncoder(NodeEncoder):
@@ -90,9 +80,9 @@ class SpectralEncoder(NodeEncoder):
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         x = super().forward(graph)
-        told = graph.encodings.get("spectrum")
-        told = spectrum(graph, self.eigenvectors) if told is None else told
-        values, vectors = told.to(x.dtype).chunk(2, dim=1)
+        encoding = graph.encodings.get("spectrum")
+        encoding = spectrum(graph, self.eigenvectors) if encoding is None else encoding
+        values, vectors = encoding.to(x.dtype).chunk(2, dim=1)
         if self.training:
             vectors = flip_signs(vectors, graph)
         is_there = values >= 0
@@ -102,15 +92,6 @@ class SpectralEncoder(NodeEncoder):
     @property
     def encodings(self) -> dict[str, int]:
         return {"spectrum": self.eigenvectors}
-
-
-@once_a_batch
-def only_virtual(graph: GraphBatch) -> Float[Tensor, "pairs 1"]:
-    """Forbids pairs that an edge joins; a node may always attend to itself."""
-    bias = torch.zeros(int(graph.pair_ptr[-1]), 1, device=graph.device)
-    bias[edge_pairs(graph)] = -torch.inf
-    bias[self_pairs(graph)] = 0.0
-    return bias
 
 
 class SameForAll(nn.Module):
@@ -135,7 +116,7 @@ class RealAndVirtualAttention(MultiKernelAttention):
     """
 
     def __init__(self, dim: int, *, heads: int, head_dim: int, gamma: float, edges: Columns) -> None:
-        super().__init__(dim, [Hop(0)], heads=heads, head_dim=head_dim)
+        super().__init__(dim, [Hop(0)], heads=heads, head_dim=head_dim, bias=NonEdgeMask())
         inner = heads * head_dim
         self.to_virtual_query, self.to_virtual_key = (KernelLinear(1, dim, inner, "separate") for _ in range(2))
         self.edges = EdgeEncoder(edges, inner) if edges else SameForAll(inner)
@@ -143,6 +124,7 @@ class RealAndVirtualAttention(MultiKernelAttention):
         self.gamma = gamma
 
     def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
+        assert self.bias is not None
         x, graph, heads = [hops[0]], hops.graph, (self.heads, self.head_dim)
         query, key, value = (to(x)[:, 0] for to in (self.to_query, self.to_key, self.to_value))
         alike = take(graph.edges_into.transposed, query) * take(graph.edge_sources, key) * self.edges(graph)
@@ -152,7 +134,7 @@ class RealAndVirtualAttention(MultiKernelAttention):
 
         query, key = self.to_virtual_query(x)[:, 0] * self.virtual_edge, self.to_virtual_key(x)[:, 0]
         query, key, value = (t.to(value.dtype).unflatten(1, heads) for t in (query, key, value))
-        virtual = attend(query, key, value, graph, bias=only_virtual(graph), backend=self.backend).flatten(1)
+        virtual = attend(query, key, value, graph, bias=self.bias(graph), backend=self.backend).flatten(1)
         return self.to_out.each(((real + self.gamma * virtual) / (1 + self.gamma))[:, None])
 
 
@@ -165,9 +147,9 @@ def san(config: SanConfig, features: Features, outputs: int) -> GraphModel:
                 config.dim, heads=config.heads, head_dim=config.head_dim, gamma=config.gamma, edges=features.edges
             ),
             mixer=Mean(config.dim, 1),
-            residual=Skip(),
+            residual=IdentityResidual(),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=(BatchNorm(config.dim), BatchNorm(config.dim)),
+            norms=pre_norms(BatchNorm, config.dim),
             dropout=config.dropout,
         )
 
@@ -176,6 +158,6 @@ def san(config: SanConfig, features: Features, outputs: int) -> GraphModel:
         encoder,
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
         features,
     )

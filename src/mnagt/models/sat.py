@@ -19,50 +19,39 @@ from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.convolutions import CONVOLUTIONS, convolution
-from mnagt.models.encoders import NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import PostNormLayer, Skip, relu_feed_forward
-from mnagt.models.norms import NORMS, BatchNorm
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import ConvolutionName, NormName, ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.nn.convolutions import convolution
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import IdentityResidual, PostNormLayer, relu_feed_forward
+from mnagt.nn.norms import NORMS, BatchNorm
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class SatConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 4
-    """Layers."""
-    hops: int = 3
+class SatConfig(ReadoutModelConfig):
+    hops: Repeats = 3
     """k: layers of the GNN through which nodes are compared, in every layer."""
-    conv: str = "auto"
+    conv: ConvolutionName = "auto"
     """Message passing of the extractor: gin, gcn, gine, gcne (these read edges); auto is gine if they have columns."""
-    heads: int = 8
+    heads: PositiveInt = 8
     """Attention heads."""
-    head_dim: int = 8
+    head_dim: PositiveInt = 8
     """Width of a head."""
-    ffn: int = 2
+    ffn: PositiveInt = 2
     """Width of the feed-forward network, in widths of a node."""
     degree: bool = True
     """What attention brings is divided by the root of the node's degree, itself counted."""
-    norm: str = "batch"
+    norm: NormName = "batch"
     """Normalisation after attention and feed-forward: batch, layer or none."""
-    readout: str = "mean"
-    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
-    dropout: float = 0.2
-    """Share of a branch's output dropped in training."""
-    attention_dropout: float = 0.0
+    readout: ReadoutName = "mean"
+    dropout: Fraction = 0.2
+    attention_dropout: Fraction = 0.0
     """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
-    random_walk: int = 0
+    random_walk: NonNegativeInt = 0
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "hops", "heads", "head_dim", "ffn")
-        at_least(self, 0, "dropout", "attention_dropout", "random_walk")
-        below(self, 1, "dropout", "attention_dropout")
-        one_of(self, conv={"auto", *CONVOLUTIONS}, norm=NORMS, readout=READOUTS)
 
 
 class StructureExtractor(nn.Module):
@@ -77,10 +66,10 @@ class StructureExtractor(nn.Module):
         self.norm, self.project = BatchNorm((hops + 1) * dim), Linear((hops + 1) * dim, dim)
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        seen = [x]
+        outputs = [x]
         for conv in self.convs:
-            seen.append(conv(seen[-1], graph).relu())
-        return self.project(self.norm(torch.cat(seen, dim=1), graph.real_nodes))
+            outputs.append(conv(outputs[-1], graph).relu())
+        return self.project(self.norm(torch.cat(outputs, dim=1), graph))
 
 
 class DegreeScaledAttention(MultiKernelAttention):
@@ -88,7 +77,7 @@ class DegreeScaledAttention(MultiKernelAttention):
 
     def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
         z = super().forward(hops)
-        return hops.graph.degree_root[:, None, None].to(z.dtype) * z
+        return hops.graph.inv_sqrt_degree[:, None, None].to(z.dtype) * z
 
 
 def sat(config: SatConfig, features: Features, outputs: int) -> GraphModel:
@@ -106,7 +95,7 @@ def sat(config: SatConfig, features: Features, outputs: int) -> GraphModel:
                 dropout=config.attention_dropout,
             ),
             mixer=Mean(config.dim, 1),
-            residual=Skip(),
+            residual=IdentityResidual(),
             ffn=relu_feed_forward(config.dim, config.ffn * config.dim, config.dropout),
             norms=(norm(config.dim), norm(config.dim)),
             dropout=config.dropout,
@@ -116,6 +105,6 @@ def sat(config: SatConfig, features: Features, outputs: int) -> GraphModel:
         NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs),
         features,
     )

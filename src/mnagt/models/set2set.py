@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.sparse import take
-from mnagt.models.convolutions import CONVOLUTIONS, Block, convolution
-from mnagt.models.encoders import NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.readouts import Readout, softmax_within
-from mnagt.settings import at_least, below, one_of
+from mnagt.models.config import ConvolutionName, ModelConfig, Repeats
+from mnagt.nn.convolutions import Block, convolution
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.readouts import Readout, softmax_within
+from mnagt.settings import Fraction
 
 
 class Set2Set(Readout):
@@ -47,25 +48,13 @@ class Set2Set(Readout):
 
 
 @dataclass(frozen=True)
-class Set2SetConfig:
-    dim: int = 64
-    """Width of node vectors."""
-    depth: int = 4
-    """Layers."""
-    conv: str = "auto"
+class Set2SetConfig(ModelConfig):
+    conv: ConvolutionName = "auto"
     """gin, gcn, gine and gcne (read edges); auto is gine where edges carry columns."""
-    steps: int = 3
+    steps: Repeats = 3
     """Questions put to the nodes."""
-    dropout: float = 0.0
-    """Share of a layer's output dropped in training."""
-    head_dropout: float = 0.0
+    head_dropout: Fraction = 0.0
     """Share of the head's hidden units dropped in training."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "steps")
-        at_least(self, 0, "dropout", "head_dropout")
-        below(self, 1, "dropout", "head_dropout")
-        one_of(self, conv={"auto", *CONVOLUTIONS})
 
 
 def set2set(config: Set2SetConfig, features: Features, outputs: int) -> GraphModel:
@@ -79,6 +68,6 @@ def set2set(config: Set2SetConfig, features: Features, outputs: int) -> GraphMod
         NodeEncoder(features.nodes, config.dim),
         [layer() for _ in range(config.depth)],
         readout,
-        head(config.dim, outputs, config.head_dropout, readout.dim),
+        make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, config.head_dropout),
         features,
     )

@@ -1,4 +1,4 @@
-"""SortPool (DGCNN): nodes put in order by what the last layer says of them, and read by 1-D convolutions.
+"""SortPool (DGCNN): nodes sorted by the last layer's output, and read by 1-D convolutions.
 
 Zhang, Cui, Neumann, Chen: An End-to-End Deep Learning Architecture for Graph Classification, 2018. Differs from the
 original in embedding the nodes' columns before the first layer, in the width of layers (32 there), and in k, fixed here
@@ -8,6 +8,7 @@ and there such that 60% of the graphs have more nodes. Edge columns are not read
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -17,12 +18,13 @@ from mnagt.dropout import Dropout
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
-from mnagt.graphs.subgraph import descending
+from mnagt.graphs.subgraph import sort_by_score
 from mnagt.linear import Linear
-from mnagt.models.encoders import NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.readouts import Readout
-from mnagt.settings import at_least, below
+from mnagt.models.config import ModelConfig, Repeats
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.readouts import Readout
+from mnagt.settings import Fraction, Ge, PositiveInt
 
 
 class TanhStack(nn.Module):
@@ -34,16 +36,16 @@ class TanhStack(nn.Module):
         self.maps = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes all_dims"]:
-        seen = []
+        outputs = []
         for project in self.maps:
             x = torch.tanh(propagate(project(self.dropout(x)), graph, "row"))
-            seen.append(x)
-        return torch.cat(seen, dim=1)
+            outputs.append(x)
+        return torch.cat(outputs, dim=1)
 
 
 def sorted_nodes(x: Float[Tensor, "nodes dim"], graph: GraphBatch, k: int) -> Float[Tensor, "graphs k dim"]:
     """The k nodes of each graph with the largest last column, in that order; zeros where there are fewer."""
-    order, graphs = descending(x.detach()[:, -1], graph), graph.num_graphs
+    order, graphs = sort_by_score(x.detach()[:, -1], graph), graph.num_graphs
     rank = torch.arange(graph.num_nodes, device=x.device) - graph.node_ptr[graph.graph_of_node]
     slot = torch.where(rank < k, graph.graph_of_node * k + rank, graphs * k)  # the last takes all others
     slot_of_node = torch.empty_like(slot).scatter(0, order, slot)
@@ -71,25 +73,15 @@ class SortPool(Readout):
 
 
 @dataclass(frozen=True)
-class SortPoolConfig:
-    dim: int = 64
-    """Width of node vectors, in every layer but the last, which has one column: that by which nodes are sorted."""
-    depth: int = 4
-    """Layers, the one that sorts among them."""
-    k: int = 30
+class SortPoolConfig(ModelConfig):
+    depth: Repeats = 4
+    """Layers, with the one that sorts."""
+    k: Annotated[int, Ge(2)] = 30
     """Nodes kept of each graph."""
-    dropout: float = 0.0
-    """Share of a layer's input dropped in training."""
-    head_dim: int = 128
+    head_dim: PositiveInt = 128
     """Width of the head."""
-    head_dropout: float = 0.0
+    head_dropout: Fraction = 0.0
     """Share of the head's hidden units dropped in training (0.5 in the paper)."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "head_dim")
-        at_least(self, 2, "k")
-        at_least(self, 0, "dropout", "head_dropout")
-        below(self, 1, "dropout", "head_dropout")
 
 
 def sortpool(config: SortPoolConfig, features: Features, outputs: int) -> GraphModel:
@@ -100,6 +92,6 @@ def sortpool(config: SortPoolConfig, features: Features, outputs: int) -> GraphM
         NodeEncoder(features.nodes, config.dim),
         [TanhStack(widths, config.dropout)],
         readout,
-        head(config.head_dim, outputs, config.head_dropout, readout.dim),
+        make_head(default_head(config.head_dim, outputs), readout.dim, config.head_dim, outputs, config.head_dropout),
         features,
     )

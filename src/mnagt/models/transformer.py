@@ -9,37 +9,28 @@ from mnagt.attention.kernels import Hop
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.features import Features
-from mnagt.models.encoders import NodeEncoder
-from mnagt.models.graph_model import GraphModel, head
-from mnagt.models.layer import Layer, Skip, feed_forward
-from mnagt.models.norms import LayerNorm
-from mnagt.models.readouts import READOUTS
+from mnagt.models.config import ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import IdentityResidual, Layer, feed_forward
+from mnagt.nn.norms import LayerNorm, pre_norms
+from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
-from mnagt.settings import at_least, below, one_of
+from mnagt.settings import Fraction, PositiveInt
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
-    dim: int = 128
-    """Width of node vectors."""
-    depth: int = 3
-    """Layers."""
-    heads: int = 8
+class TransformerConfig(ReadoutModelConfig):
+    dim: PositiveInt = 128
+    depth: Repeats = 3
+    heads: PositiveInt = 8
     """Attention heads."""
-    head_dim: int = 16
+    head_dim: PositiveInt = 16
     """Width of a head."""
-    ffn: int = 2
+    ffn: PositiveInt = 2
     """Width of the feed-forward network, in widths of a node."""
-    readout: str = "mean"
-    """From nodes to a graph: mean, sum, max, attention, virtual or cls."""
-    dropout: float = 0.2
-    """Share of a branch's output dropped in training."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "dim", "depth", "heads", "head_dim", "ffn")
-        at_least(self, 0, "dropout")
-        below(self, 1, "dropout")
-        one_of(self, readout=READOUTS)
+    readout: ReadoutName = "mean"
+    dropout: Fraction = 0.2
 
 
 def transformer(config: TransformerConfig, features: Features, outputs: int) -> GraphModel:
@@ -49,9 +40,9 @@ def transformer(config: TransformerConfig, features: Features, outputs: int) -> 
         return Layer(
             MultiKernelAttention(config.dim, [Hop(0)], heads=config.heads, head_dim=config.head_dim),
             mixer=Mean(config.dim, 1),
-            residual=Skip(),
+            residual=IdentityResidual(),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=(LayerNorm(config.dim), LayerNorm(config.dim)),
+            norms=pre_norms(LayerNorm, config.dim),
             dropout=config.dropout,
         )
 
@@ -59,6 +50,6 @@ def transformer(config: TransformerConfig, features: Features, outputs: int) -> 
         NodeEncoder(features.nodes, config.dim),
         [layer() for _ in range(config.depth)],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        head(config.dim, outputs, config.dropout),
+        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
         features,
     )

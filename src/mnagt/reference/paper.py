@@ -11,8 +11,8 @@ from torch import Tensor
 from mnagt.attention.mixers import Adaptive
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.batch import GraphBatch
-from mnagt.models.graph_model import GraphModel
-from mnagt.models.layer import Layer
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.layer import Layer
 
 
 def adjacency_hat(edges: list[tuple[int, int]], nodes: int, norm: Norm) -> Tensor:

@@ -1,54 +1,54 @@
-"""Questions that arrive together are answered together."""
+"""Requests that arrive together are processed as one batch."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class TooBusyError(Exception):
-    """There are too many questions waiting."""
+    """Too many requests are waiting."""
 
 
-class Batcher(Generic[Question, Answer]):
-    """Gives questions to ``answer`` a batch at a time, in a thread of its own.
+class Batcher(Generic[Item, Result]):
+    """Calls ``process`` with batches of items, in a thread of its own.
 
-    The first question waits up to ``window`` seconds for others; while a batch is being answered the next one gathers.
-    ``answer`` returns one answer a question, in that order; one that is an exception is raised where it was asked.
+    The first item waits up to ``window`` seconds for others; items that arrive while a batch is processed form the next
+    one. ``process`` returns a result for each item; a result that is an exception is raised by ``submit``.
     """
 
     def __init__(
         self,
-        answer: Callable[[Sequence[Question]], Sequence[Answer | Exception]],
+        process: Callable[[Sequence[Item]], Sequence[Result | Exception]],
         *,
         window: float,
         max_batch: int,
         max_waiting: int,
     ) -> None:
-        self._answer, self._window, self._max_batch, self._max_waiting = answer, window, max_batch, max_waiting
-        self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
+        self._process, self._window, self._max_batch, self._max_waiting = process, window, max_batch, max_waiting
+        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batcher")
         self._task: asyncio.Task[None] | None = None
-        self.told: Callable[[int], None] = lambda size: None
+        self.on_batch: Callable[[int], None] = lambda size: None
         """Called with the size of each batch."""
 
-    async def ask(self, question: Question) -> Answer:
-        """The answer, or the exception that ``answer`` has for it."""
+    async def submit(self, item: Item) -> Result:
+        """Wait for the result of ``item``. Raises ``TooBusyError`` if too many items wait."""
         if len(self._waiting) >= self._max_waiting:
             raise TooBusyError
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
         self._arrived.set()
         return await future
 
     async def close(self) -> None:
-        """Forget what waits; the thread ends with its batch."""
+        """Drop waiting items; the thread ends after its batch."""
         if self._task is not None:
             self._task.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -59,21 +59,21 @@ class Batcher(Generic[Question, Answer]):
             await self._arrived.wait()
             if self._window and len(self._waiting) < self._max_batch:
                 await asyncio.sleep(self._window)
-            waiting = [pair for pair in self._waiting if not pair[1].done()]  # others were given up
+            waiting = [pair for pair in self._waiting if not pair[1].done()]  # others timed out
             batch, self._waiting = waiting[: self._max_batch], waiting[self._max_batch :]
             if not self._waiting:
                 self._arrived.clear()
             if not batch:
                 continue
-            self.told(len(batch))
+            self.on_batch(len(batch))
             try:
-                answers = await loop.run_in_executor(self._thread, self._answer, [question for question, _ in batch])
+                results = await loop.run_in_executor(self._thread, self._process, [item for item, _ in batch])
             except Exception as error:
-                answers = [error] * len(batch)
-            for (_, future), answer in zip(batch, answers, strict=True):
+                results = [error] * len(batch)
+            for (_, future), result in zip(batch, results, strict=True):
                 if future.done():
                     continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
+                if isinstance(result, Exception):
+                    future.set_exception(result)
                 else:
-                    future.set_result(answer)
+                    future.set_result(result)

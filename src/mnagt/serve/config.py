@@ -1,68 +1,49 @@
 """Settings of the service."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from mnagt.errors import InputError
-from mnagt.settings import at_least
+from mnagt.settings import Ge, Gt, Le, PositiveInt, Settings
 
 
 @dataclass(frozen=True)
-class ServeConfig:
+class ServeConfig(Settings):
+    """Address, processes, batching and limits of the service."""
+
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 lets other machines in."""
-    port: int = 8000
+    """Address to listen on; with 0.0.0.0 other machines can connect."""
+    port: Annotated[int, Ge(1), Le(65535)] = 8000
     """Port to listen on."""
     token: str = ""
-    """What callers must send as a bearer token; none is asked for if empty."""
-    workers: int = 1
-    """Processes, each with the model."""
-    threads: int = 1
-    """Threads of each process; for small graphs one is fastest."""
+    """Bearer token that requests must send; none is needed if empty."""
+    workers: PositiveInt = 1
+    """Processes, each with a copy of the model."""
+    threads: PositiveInt = 1
+    """Threads of each process; one is fastest for small graphs."""
     onnx: str = ""
-    """The model's own ONNX export: predictions then come from ONNX Runtime, several times as fast."""
-    window_ms: float = 2.0
-    """How long the first question waits for others to be answered with."""
-    max_batch: int = 64
-    """Questions answered together at most."""
-    max_waiting: int = 256
-    """Questions that may wait; more are sent away."""
-    max_body: int = 1_000_000
-    """Bytes of a request."""
-    max_graphs: int = 256
-    """Molecules, graphs or functions in a request."""
-    max_nodes: int = 4000
-    """Nodes in a request; a single graph may have a quarter of them."""
+    """The model's ONNX export: ONNX Runtime then computes predictions, several times as fast."""
+    window_ms: Annotated[float, Ge(0)] = 2.0
+    """How long the first request of a batch waits for others, in milliseconds."""
+    max_batch: PositiveInt = 64
+    """Largest number of requests in a batch."""
+    max_waiting: PositiveInt = 256
+    """Largest number of waiting requests; others are refused."""
+    max_body: PositiveInt = 1_000_000
+    """Largest size of a request, in bytes."""
+    max_graphs: PositiveInt = 256
+    """Most molecules, graphs or functions in a request."""
+    max_nodes: Annotated[int, Ge(4)] = 4000
+    """Most nodes in a request; a single graph may have a quarter of them."""
     max_explained: int = 300
-    """Nodes of a graph that is explained: it takes as long as dozens of answers."""
-    max_edges: int = 40_000
-    """Edges in a request."""
-    max_text: int = 2000
-    """Characters of a SMILES."""
-    seconds: float = 20.0
-    """After which an answer is given up."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 0, "window_ms")
-        at_least(
-            self,
-            1,
-            "port",
-            "workers",
-            "threads",
-            "max_batch",
-            "max_waiting",
-            "max_body",
-            "max_graphs",
-            "max_edges",
-            "max_text",
-        )
-        at_least(self, 4, "max_nodes")
-        if self.port > 65535:
-            raise InputError(f"port counts to 65535, got {self.port}")
-        if not self.seconds > 0:
-            raise InputError(f"seconds must be above 0, got {self.seconds}")
+    """Most nodes of a graph that is explained, which takes as long as dozens of predictions."""
+    max_edges: PositiveInt = 40_000
+    """Most edges in a request."""
+    max_text: PositiveInt = 2000
+    """Most characters of a SMILES."""
+    seconds: Annotated[float, Gt(0)] = 20.0
+    """Time limit of a request, in seconds."""
 
     @property
-    def largest(self) -> int:
-        """Nodes of a single graph: attention looks at all their pairs."""
+    def max_graph_nodes(self) -> int:
+        """Most nodes of a single graph: attention is quadratic in them."""
         return self.max_nodes // 4

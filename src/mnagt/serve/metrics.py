@@ -1,4 +1,4 @@
-"""Counters and histograms, told in Prometheus's text format."""
+"""Counters and histograms in Prometheus's text format."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Histogram:
-    """How many values were up to each bound."""
+    """Counts of values up to each bound."""
 
     def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
         self.name, self.text, self.bounds = name, text, bounds
@@ -18,29 +18,29 @@ class Histogram:
         self.counts[next((i for i, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))] += 1
         self.total += value
 
-    def lines(self) -> list[str]:
-        told, so_far = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} histogram"], 0
+    def to_lines(self) -> list[str]:
+        lines, cumulative = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} histogram"], 0
         for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
-            so_far += count
-            told.append(f'{self.name}_bucket{{le="{bound}"}} {so_far}')
-        return [*told, f"{self.name}_sum {self.total:.6f}", f"{self.name}_count {so_far}"]
+            cumulative += count
+            lines.append(f'{self.name}_bucket{{le="{bound}"}} {cumulative}')
+        return [*lines, f"{self.name}_sum {self.total:.6f}", f"{self.name}_count {cumulative}"]
 
 
 class Metrics:
-    """What one process has done since it started."""
+    """Counters of one process since its start."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.graphs = 0
-        self.seconds = Histogram("mnagt_request_seconds", "Time from request to response of questions.", SECONDS)
-        self.batch = Histogram("mnagt_batch_questions", "Questions answered together.", SIZES)
+        self.seconds = Histogram("mnagt_request_seconds", "Time from request to response.", SECONDS)
+        self.batch = Histogram("mnagt_batch_questions", "Requests in a batch.", SIZES)
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         lines = ["# HELP mnagt_requests_total Requests, by path and status.", "# TYPE mnagt_requests_total counter"]
         lines += [
             f'mnagt_requests_total{{path="{path}",status="{status}"}} {count}'
             for (path, status), count in sorted(self.requests.items())
         ]
-        lines += ["# HELP mnagt_graphs_total Graphs answered.", "# TYPE mnagt_graphs_total counter"]
-        lines += [f"mnagt_graphs_total {self.graphs}", *self.seconds.lines(), *self.batch.lines()]
+        lines += ["# HELP mnagt_graphs_total Graphs predicted.", "# TYPE mnagt_graphs_total counter"]
+        lines += [f"mnagt_graphs_total {self.graphs}", *self.seconds.to_lines(), *self.batch.to_lines()]
         return "\n".join(lines) + "\n"

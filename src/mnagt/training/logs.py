@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mnagt.errors import InputError
-from mnagt.files import not_written, write_text
+from mnagt.files import write_error, write_text
 from mnagt.training.progress import Reporter
 
 METRICS = "metrics.jsonl"
@@ -59,4 +59,4 @@ class RunLogs(Reporter):
             while line:
                 line = line[self._file.write(line) :]
         except OSError as error:
-            raise not_written(self.folder / METRICS, error) from error
+            raise write_error(self.folder / METRICS, error) from error

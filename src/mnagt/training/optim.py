@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from mnagt import fused
-from mnagt.training.config import TrainConfig
-from mnagt.training.finite import note
+from mnagt import ops
+from mnagt.ops import parameter_copies
+from mnagt.runs.config import TrainConfig
+from mnagt.training.nan_guard import note
 
 if TYPE_CHECKING:
-    from mnagt.fused.adamw import FlatAdamW
+    from mnagt.ops.adamw import FlatAdamW
 
 
 def adamw(model: nn.Module, config: TrainConfig) -> "ClippedAdamW | FlatAdamW":
@@ -21,11 +22,11 @@ def adamw(model: nn.Module, config: TrainConfig) -> "ClippedAdamW | FlatAdamW":
     if p.device.type == "cpu":
         return ClippedAdamW(groups, lr=config.lr, clip=config.clip)
     rate = torch.tensor(config.lr, device=p.device)  # read on the GPU, so that a recorded step can be given another
-    if fused.is_usable(p.device) and p.dtype == torch.float32:
-        from mnagt.fused.adamw import FlatAdamW
+    if ops.is_usable(p.device) and p.dtype == torch.float32:
+        from mnagt.ops.adamw import FlatAdamW
 
-        rounded_type = torch.bfloat16 if config.precision == "bf16" else None
-        return FlatAdamW(groups, rate, clip=config.clip, rounded_type=rounded_type)
+        copy_dtype = torch.bfloat16 if config.precision == "bf16" else None
+        return FlatAdamW(groups, rate, clip=config.clip, copy_dtype=copy_dtype)
     return ClippedAdamW(groups, lr=rate, clip=config.clip, capturable=True)
 
 
@@ -77,10 +78,8 @@ def refresh(optimizer: torch.optim.Optimizer) -> None:
 
 
 def release(optimizer: torch.optim.Optimizer) -> None:
-    """To be called when training is over: parameters are no longer kept in step with copies of them."""
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            vars(p).pop("rounded", None)
+    """To be called when training is over: copies of the parameters are no longer kept up to date."""
+    parameter_copies.release(p for group in optimizer.param_groups for p in group["params"])
 
 
 def memory(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -96,10 +95,8 @@ def memory(optimizer: torch.optim.Optimizer) -> list[Tensor]:
         set_rate(optimizer, rate)
         for state in optimizer.state.values():
             state["step"].zero_()
-    rounded = getattr(optimizer, "rounded", None)
-    return [tensor for p in parameters for tensor in optimizer.state[p].values()] + (
-        [] if rounded is None else [rounded]
-    )
+    copies = getattr(optimizer, "copies", None)
+    return [tensor for p in parameters for tensor in optimizer.state[p].values()] + ([] if copies is None else [copies])
 
 
 def learning_rate(step: int, steps: int, config: TrainConfig) -> float:

@@ -1,19 +1,19 @@
 "use strict";
-// Asks the service and draws what it says. No host but our own is ever asked.
+// Sends requests to the service and draws its responses. No other host is contacted.
 
-const at = (id) => document.getElementById(id);
+const element = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const KINDS = {
   smiles: {
     name: "molecules",
-    label: "SMILES, one a line",
-    hint: "Enter asks; Shift+Enter begins another line.",
+    label: "SMILES, one per line",
+    hint: "Press Enter to predict, Shift+Enter for a new line.",
     example: "CC(=O)Oc1ccccc1C(=O)O",
   },
   code: {
     name: "Python code",
     label: "Python source",
-    hint: "Every function in it gets names. Ctrl+Enter asks.",
+    hint: "Names are suggested for every function. Press Ctrl+Enter to predict.",
     example: "def f(xs):\n    total = 0\n    for x in xs:\n        total += x\n    return total / len(xs)",
   },
   graphs: {
@@ -23,7 +23,7 @@ const KINDS = {
     example: "",
   },
 };
-const state = { about: null, kind: null, asked: null, shown: null };
+const state = { model: null, kind: null, request: null, response: null };
 
 function make(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -39,69 +39,69 @@ function shape(name, attributes, text) {
   return made;
 }
 
-async function call(path, question) {
+async function call(path, body) {
   const headers = { "Content-Type": "application/json" };
-  if (at("token").value) headers.Authorization = `Bearer ${at("token").value}`;
-  const how = question === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(question) };
-  let answer;
+  if (element("token").value) headers.Authorization = `Bearer ${element("token").value}`;
+  const options = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
+  let response;
   try {
-    answer = await fetch(path, how);
+    response = await fetch(path, options);
   } catch {
-    throw new Error("the service does not answer; is it still running?");
+    throw new Error("the service does not respond; is it still running?");
   }
-  if (answer.status === 401) at("token-row").hidden = false;
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.detail);
-  return told;
+  if (response.status === 401) element("token-row").hidden = false;
+  const content = await response.json();
+  if (!response.ok) throw new Error(content.detail);
+  return content;
 }
 
-function complain(error) {
-  at("error").textContent = error.message;
-  at("error").hidden = false;
+function showError(error) {
+  element("error").textContent = error.message;
+  element("error").hidden = false;
 }
 
-// What can be asked
+// Input
 
-async function begin() {
+async function describeModel() {
   try {
-    state.about = await call("/model");
+    state.model = await call("/model");
   } catch (error) {
-    complain(error);
+    showError(error);
     return;
   }
-  const { model, trained_on: data, task, reads, version } = state.about;
-  at("title").textContent = data ? `${model} on ${data}` : model;
-  document.title = at("title").textContent;
-  const asked = { "single-label": "tells the class of", "multi-label": "answers questions about", regression: "tells numbers of", "sub-tokens": "names" };
-  at("about").textContent = `A graph model that ${asked[task.kind] ?? "answers questions about"} ${task.kind === "sub-tokens" ? "functions" : KINDS[reads[0]].name}.`;
-  at("version").textContent = `mnagt ${version}`;
-  KINDS.graphs.example = exampleGraph(state.about.features);
-  KINDS.graphs.hint = `${columns(state.about.features)} Ctrl+Enter asks.`;
-  at("kinds").replaceChildren(at("kinds").firstElementChild);
+  const { model, trained_on: data, predicts, reads, version } = state.model;
+  element("title").textContent = data ? `${model} on ${data}` : model;
+  document.title = element("title").textContent;
+  const isCode = reads.includes("code");
+  element("about").textContent = isCode ? "Suggests names for functions." : `Predicts for ${KINDS[reads[0]].name}: ${predicts}.`;
+  element("version").textContent = `mnagt ${version}`;
+  KINDS.graphs.example = exampleGraph(state.model.features);
+  KINDS.graphs.hint = `${describeColumns(state.model.features)} Press Ctrl+Enter to predict.`;
+  element("kinds").replaceChildren(element("kinds").firstElementChild);
   for (const kind of reads) {
     const radio = make("input", { type: "radio", name: "kind", value: kind });
-    radio.addEventListener("change", () => choose(kind));
-    at("kinds").append(make("label", {}, radio, ` ${KINDS[kind].name}`));
+    radio.addEventListener("change", () => chooseKind(kind));
+    element("kinds").append(make("label", {}, radio, ` ${KINDS[kind].name}`));
   }
-  at("kinds").hidden = reads.length < 2;
-  choose(reads[0]);
+  element("kinds").hidden = reads.length < 2;
+  chooseKind(reads[0]);
 }
 
-function choose(kind) {
+function chooseKind(kind) {
   state.kind = kind;
   for (const radio of document.getElementsByName("kind")) radio.checked = radio.value === kind;
-  at("text-label").textContent = KINDS[kind].label;
-  at("hint").textContent = KINDS[kind].hint;
-  at("text").rows = kind === "smiles" ? 2 : 8;
+  element("text-label").textContent = KINDS[kind].label;
+  element("hint").textContent = KINDS[kind].hint;
+  element("text").rows = kind === "smiles" ? 2 : 8;
 }
 
-function columns({ nodes, edges }) {
-  const told = [];
+function describeColumns({ nodes, edges }) {
+  const tables = [];
   for (const [of, { labels, values }] of [["node", nodes], ["edge", edges]]) {
-    if (labels.length) told.push(`${of}_labels: ${labels.length} a row`);
-    if (values) told.push(`${of}_values: ${values} a row`);
+    if (labels.length) tables.push(`${of}_labels (${labels.length} per row)`);
+    if (values) tables.push(`${of}_values (${values} per row)`);
   }
-  return told.length ? `The model reads ${told.join("; ")}.` : "The model reads nodes and edges only.";
+  return tables.length ? `The model reads ${tables.join(", ")}.` : "The model reads nodes and edges only.";
 }
 
 function exampleGraph({ nodes, edges }) {
@@ -113,9 +113,9 @@ function exampleGraph({ nodes, edges }) {
   return JSON.stringify(ring);
 }
 
-function question() {
-  const text = at("text").value;
-  if (!text.trim()) throw new Error("type or paste something first, or take the example");
+function readInput() {
+  const text = element("text").value;
+  if (!text.trim()) throw new Error("type or paste an input first, or use the example");
   if (state.kind === "smiles") return { smiles: text.split("\n").map((line) => line.trim()).filter(Boolean) };
   if (state.kind === "code") return { code: text };
   let graphs;
@@ -127,82 +127,82 @@ function question() {
   return { graphs: Array.isArray(graphs) ? graphs : [graphs] };
 }
 
-// What is answered
+// Predictions
 
-async function ask(event) {
+async function predict(event) {
   event.preventDefault();
-  at("error").hidden = true;
-  at("go").disabled = true;
-  at("status").textContent = "asking …";
+  element("error").hidden = true;
+  element("go").disabled = true;
+  element("status").textContent = "computing …";
   try {
-    if (!state.about) await begin();
-    const level = state.about?.is_calibrated ? { level: 0.9 } : {};
-    state.asked = { ...question(), ...level };
-    const { answers } = await call("/predict", state.asked);
-    list(answers);
-    await show(0);
-    at("status").textContent = "";
+    if (!state.model) await describeModel();
+    const level = state.model?.is_calibrated ? { level: 0.9 } : {};
+    state.request = { ...readInput(), ...level };
+    const { answers } = await call("/predict", state.request);
+    listPredictions(answers);
+    await explain(0);
+    element("status").textContent = "";
   } catch (error) {
-    at("answers").hidden = at("result").hidden = true;
-    at("status").textContent = "";
-    complain(error);
+    element("answers").hidden = element("result").hidden = true;
+    element("status").textContent = "";
+    showError(error);
   }
-  at("go").disabled = false;
+  element("go").disabled = false;
 }
 
-function called(row) {
-  const { smiles, graphs } = state.asked;
+function inputName(row) {
+  const { smiles, graphs } = state.request;
   return smiles ? smiles[row] : graphs ? `graph ${row}` : null;
 }
 
-const told = (value) =>
+const format = (value) =>
   typeof value === "number" ? (Number.isInteger(value) ? String(value) : value.toFixed(3))
-  : Array.isArray(value) ? value.map((each) => (each && each.name ? `${each.name} (${told(each.p)})` : told(each))).join(", ")
+  : Array.isArray(value) ? value.map((each) => (each && each.name ? `${each.name} (${format(each.p)})` : format(each))).join(", ")
   : String(value);
 
-function list(answers) {
-  at("answers").hidden = answers.length < 2;
-  const names = Object.keys(answers[0]).slice(0, 9);
-  const [head, body] = [at("answers").querySelector("thead"), at("answers").querySelector("tbody")];
-  const input = called(0) !== null;
-  head.replaceChildren(make("tr", {}, ...(input ? [make("th", { scope: "col" }, "asked about")] : []), ...names.map((name) => make("th", { scope: "col" }, name)), make("th", {})));
-  body.replaceChildren(...answers.map((answer, row) => {
-    const button = make("button", { type: "button", class: "plain", "aria-label": `Show ${called(row) ?? told(answer.function)}` }, "show");
-    button.addEventListener("click", () => show(row).catch(complain));
-    const cells = names.map((name) => make("td", {}, told(answer[name])));
-    return make("tr", {}, ...(input ? [make("td", { class: "input", title: called(row) }, called(row))] : []), ...cells, make("td", {}, button));
+function listPredictions(predictions) {
+  element("answers").hidden = predictions.length < 2;
+  const names = Object.keys(predictions[0]).slice(0, 9);
+  const [head, body] = [element("answers").querySelector("thead"), element("answers").querySelector("tbody")];
+  const input = inputName(0) !== null;
+  head.replaceChildren(make("tr", {}, ...(input ? [make("th", { scope: "col" }, "input")] : []), ...names.map((name) => make("th", { scope: "col" }, name)), make("th", {})));
+  body.replaceChildren(...predictions.map((prediction, row) => {
+    const button = make("button", { type: "button", class: "plain", "aria-label": `Show ${inputName(row) ?? format(prediction.function)}` }, "show");
+    button.addEventListener("click", () => explain(row).catch(showError));
+    const cells = names.map((name) => make("td", {}, format(prediction[name])));
+    return make("tr", {}, ...(input ? [make("td", { class: "input", title: inputName(row) }, inputName(row))] : []), ...cells, make("td", {}, button));
   }));
 }
 
-async function show(row) {
-  const { smiles, graphs, code, level } = state.asked;
+async function explain(row) {
+  const { smiles, graphs, code, level } = state.request;
   const one = smiles ? { smiles: [smiles[row]] } : graphs ? { graphs: [graphs[row]] } : { code, which: row };
-  state.shown = await call("/explain", level ? { ...one, level } : one);
-  const { said, kernel_weights: weights } = state.shown;
-  at("result").hidden = false;
-  at("said").textContent = heading(said);
-  chances(said);
+  state.response = await call("/explain", level ? { ...one, level } : one);
+  const { said: prediction, kernel_weights: weights } = state.response;
+  element("result").hidden = false;
+  element("prediction").textContent = heading(prediction);
+  showProbabilities(prediction);
   const layers = weights.length;
-  at("sliders").hidden = !layers;
+  element("sliders").hidden = !layers;
   document.querySelector('[name="colour"][value="alpha"]').disabled = !layers;
   if (!layers) document.querySelector('[name="colour"][value="attribution"]').checked = true;
-  at("layer").max = Math.max(1, layers);
-  at("kernel").max = layers ? weights[0][0].length - 1 : 0;
+  element("layer").max = Math.max(1, layers);
+  element("kernel").max = layers ? weights[0][0].length - 1 : 0;
   draw();
   paint();
-  numbers();
+  listNodes();
 }
 
-function heading(said) {
-  if (said.prediction !== undefined) return said.prediction || "(no name)";
-  if (said.names) return `${said.function}: ${said.names[0].name}`;
-  return called(0) && state.asked.smiles?.length === 1 ? "Answers" : `Answers for ${called(0) ?? "it"}`;
+function heading(prediction) {
+  if (prediction.prediction !== undefined) return prediction.prediction || "(no name)";
+  if (prediction.names) return `${prediction.function}: ${prediction.names[0].name}`;
+  return inputName(0) && state.request.smiles?.length === 1 ? "Prediction" : `Prediction for ${inputName(0) ?? "the input"}`;
 }
 
-function chances(said) {
-  const box = make("div", { class: "chance" });
-  const rows = said.names ? said.names.map(({ name, p }) => [name, p]) : [];
-  for (const [key, value] of Object.entries(said)) {
+function showProbabilities(prediction) {
+  const box = make("div", { class: "probabilities" });
+  const rows = prediction.names ? prediction.names.map(({ name, p }) => [name, p]) : [];
+  for (const [key, value] of Object.entries(prediction)) {
     const of = /^p\((.*)\)$/s.exec(key);
     if (of) rows.push([of[1], value]);
   }
@@ -210,16 +210,16 @@ function chances(said) {
   for (const [name, p] of rows.slice(0, 12)) {
     box.append(make("span", {}, name), make("meter", { min: 0, max: 1, value: p, "aria-label": name }), make("span", {}, `${(100 * p).toFixed(1)} %`));
   }
-  const rest = Object.entries(said).filter(([key]) => !/^p\(/.test(key) && !["prediction", "names"].includes(key));
-  const lines = rest.map(([key, value]) => make("p", { class: "note" }, `${key}: ${told(value)}`));
+  const rest = Object.entries(prediction).filter(([key]) => !/^p\(/.test(key) && !["prediction", "names"].includes(key));
+  const lines = rest.map(([key, value]) => make("p", { class: "note" }, `${key}: ${format(value)}`));
   if (rows.length > 12) lines.push(make("p", { class: "note" }, `and ${rows.length - 12} more`));
-  at("chances").replaceChildren(box, ...lines);
+  element("probabilities").replaceChildren(box, ...lines);
 }
 
 // The picture
 
 function draw() {
-  const { nodes, edges } = state.shown.drawing;
+  const { nodes, edges } = state.response.drawing;
   const xs = nodes.map((node) => node.x), ys = nodes.map((node) => node.y);
   const [left, top] = [Math.min(...xs) - 0.8, Math.min(...ys) - 0.8];
   const [wide, high] = [Math.max(Math.max(...xs) + 0.8 - left, 4), Math.max(Math.max(...ys) + 0.8 - top, 3)];
@@ -243,72 +243,72 @@ function draw() {
   nodes.forEach((node) => {
     if (node.label) svg.append(shape("text", { x: node.x, y: node.y + 0.13 * size, "font-size": 0.38 * size }, node.label.slice(0, 11)));
   });
-  at("picture").replaceChildren(svg);
+  element("picture").replaceChildren(svg);
 }
 
-const mixed = (a, b, t) => `rgb(${a.map((from, i) => Math.round(from + (b[i] - from) * t)).join(",")})`;
+const mix = (a, b, t) => `rgb(${a.map((from, i) => Math.round(from + (b[i] - from) * t)).join(",")})`;
 const [AGAINST, NEUTRAL, FOR, FULL] = [[201, 90, 0], [240, 238, 233], [0, 105, 173], [0, 114, 90]]; // as in reports
-const diverging = (share) => (share < 0 ? mixed(NEUTRAL, AGAINST, -share) : mixed(NEUTRAL, FOR, share));
-const sequential = (share) => mixed(NEUTRAL, FULL, share);
+const diverging = (share) => (share < 0 ? mix(NEUTRAL, AGAINST, -share) : mix(NEUTRAL, FOR, share));
+const sequential = (share) => mix(NEUTRAL, FULL, share);
 
-function chosen() {
+function chosenColour() {
   return document.querySelector('[name="colour"]:checked').value;
 }
 
 function paint() {
-  const { attribution, kernel_weights: weights, explained, drawing } = state.shown;
-  const [layer, kernel] = [Number(at("layer").value), Number(at("kernel").value)];
-  at("layer-told").textContent = `${layer} of ${weights.length}`;
-  at("kernel-told").textContent = weights.length ? `${kernel} of 0 to ${weights[0][0].length - 1}` : "";
-  const isAlpha = chosen() === "alpha";
+  const { attribution, kernel_weights: weights, explained, drawing } = state.response;
+  const [layer, kernel] = [Number(element("layer").value), Number(element("kernel").value)];
+  element("layer-value").textContent = `${layer} of ${weights.length}`;
+  element("kernel-value").textContent = weights.length ? `${kernel} of 0 to ${weights[0][0].length - 1}` : "";
+  const isAlpha = chosenColour() === "alpha";
   const values = isAlpha ? weights[layer - 1].map((row) => row[kernel]) : attribution;
   const most = Math.max(...(isAlpha ? weights.flat(2) : attribution.map(Math.abs)), 1e-12);
   const colour = isAlpha ? sequential : diverging;
-  for (const circle of at("picture").querySelectorAll("circle")) {
+  for (const circle of element("picture").querySelectorAll("circle")) {
     const value = values[Number(circle.dataset.node)];
     circle.setAttribute("fill", colour(value / most));
     circle.setAttribute("data-value", value);
     circle.firstElementChild.textContent = `node ${circle.dataset.node} ${drawing.nodes[circle.dataset.node].label}: ${value.toFixed(4)}`;
   }
-  at("legend").textContent = isAlpha
-    ? `How much each node weighs what it sees through kernel ${kernel} in layer ${layer}; over the kernels it adds up to 1.`
-    : `How much of “${explained.answer}” is due to each node, in ${explained.unit}.`;
+  element("legend").textContent = isAlpha
+    ? `The weight of kernel ${kernel} for each node in layer ${layer}; the weights of a node sum to 1.`
+    : `The contribution of each node to “${explained.answer}”, in ${explained.unit}.`;
   const bar = Array.from({ length: 40 }, (_, i) => shape("rect", { x: 5 * i, y: 0, width: 5.2, height: 10, fill: colour(isAlpha ? i / 39 : (i / 39) * 2 - 1) }));
   const [low, high] = [isAlpha ? "0" : (-most).toPrecision(2), most.toPrecision(2)];
-  at("scale").replaceChildren(...bar, shape("text", { x: 0, y: 22 }, low), shape("text", { x: 200, y: 22, "text-anchor": "end" }, high));
+  element("scale").replaceChildren(...bar, shape("text", { x: 0, y: 22 }, low), shape("text", { x: 200, y: 22, "text-anchor": "end" }, high));
 }
 
-function numbers() {
-  const { attribution, kernel_weights: weights, drawing } = state.shown;
+function listNodes() {
+  const { attribution, kernel_weights: weights, drawing } = state.response;
   const head = ["node", "", "attribution", ...weights.flatMap((layer, l) => layer[0].map((_, k) => `α layer ${l + 1} kernel ${k}`))];
-  at("numbers").tHead.replaceChildren(make("tr", {}, ...head.map((name) => make("th", { scope: "col" }, name))));
-  at("numbers").tBodies[0].replaceChildren(...attribution.map((value, node) => {
+  element("numbers").tHead.replaceChildren(make("tr", {}, ...head.map((name) => make("th", { scope: "col" }, name))));
+  element("numbers").tBodies[0].replaceChildren(...attribution.map((value, node) => {
     const cells = [node, drawing.nodes[node].label, value.toFixed(4), ...weights.flatMap((layer) => layer[node].map((alpha) => alpha.toFixed(3)))];
     return make("tr", {}, ...cells.map((cell) => make("td", {}, String(cell))));
   }));
 }
 
-at("ask").addEventListener("submit", ask);
-at("example").addEventListener("click", () => {
-  if (state.kind) at("text").value = KINDS[state.kind].example;
-  at("text").focus();
+element("input").addEventListener("submit", predict);
+element("example").addEventListener("click", () => {
+  if (state.kind) element("text").value = KINDS[state.kind].example;
+  element("text").focus();
 });
-at("text").addEventListener("keydown", (event) => {
-  const isAsking = event.key === "Enter" && (event.ctrlKey || event.metaKey || (state.kind === "smiles" && !event.shiftKey));
-  if (isAsking) {
+element("text").addEventListener("keydown", (event) => {
+  const isSubmit = event.key === "Enter" && (event.ctrlKey || event.metaKey || (state.kind === "smiles" && !event.shiftKey));
+  if (isSubmit) {
     event.preventDefault();
-    at("ask").requestSubmit();
+    element("input").requestSubmit();
   }
 });
-at("token").addEventListener("change", () => {
-  at("error").hidden = true;
-  begin();
+element("token").addEventListener("change", () => {
+  element("error").hidden = true;
+  describeModel();
 });
 for (const name of ["layer", "kernel"]) {
-  at(name).addEventListener("input", () => {
+  element(name).addEventListener("input", () => {
     document.querySelector('[name="colour"][value="alpha"]').checked = true;
     paint();
   });
 }
 for (const radio of document.getElementsByName("colour")) radio.addEventListener("change", paint);
-begin();
+describeModel();

@@ -1,0 +1,230 @@
+"""Many runs: the quickstart, trials, searches, the paper's experiments."""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mnagt.cli.options import add_options, option, print_table, read_options
+from mnagt.cli.training import run_config, run_options
+from mnagt.errors import InputError
+from mnagt.files import make_folder
+from mnagt.runs.config import RunConfig
+
+
+def quickstart_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.experiments.quickstart import QuickstartConfig
+
+    parser.add_argument("--out", type=Path, default=Path("runs/quickstart"), metavar="FOLDER", help="[runs/quickstart]")
+    add_options(parser, QuickstartConfig, "cross-validation")
+
+
+def run_quickstart(args: argparse.Namespace) -> None:
+    from mnagt.experiments.quickstart import QuickstartConfig, quickstart
+
+    config = QuickstartConfig(**read_options(args, QuickstartConfig))
+    make_folder(args.out)  # the report comes last: better to know now
+    quickstart(config, args.out, say=print)
+
+
+def trials_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    add = parser.add_argument
+    add(
+        "recipes",
+        nargs="+",
+        type=Path,
+        metavar="RECIPE",
+        help="TOML files, each with one recipe or several, or recipes of the package: nci1 for all, nci1/gin for one",
+    )
+    add("--seeds", type=int, default=10, metavar="N", help="how many seeds, each with its own split [10]")
+    add("--first-seed", type=int, default=0, metavar="N", help="the first of them [0]")
+    add("--jobs", type=int, default=1, metavar="N", help="trials that run at a time [1]")
+    add("--device", help="cpu, cuda, ... [as the recipe says]")
+    add("--validation-only", action="store_true", help="a sweep: compare by validation, and never score test parts")
+    add(
+        "--split-folders", type=Path, metavar="FOLDER", help="folders of index files in FOLDER that seeds take turns at"
+    )
+    add("--minutes", type=float, default=math.inf, metavar="X", help="start no trial after so long [no limit]")
+    add("--ledger", type=Path, default=Path("results/trials.jsonl"), metavar="FILE", help="[results/trials.jsonl]")
+    _engine_options(parser)
+
+
+def run_trials(args: argparse.Namespace) -> None:
+    from mnagt.experiments import trials
+    from mnagt.experiments.ledger import Ledger
+    from mnagt.runs.recipes import read_recipes
+
+    if args.seeds < 1 or args.jobs < 1:
+        raise InputError(f"--seeds and --jobs count from 1, got {args.seeds} and {args.jobs}")
+    if args.first_seed < 0:
+        raise InputError(f"--first-seed counts from 0, got {args.first_seed}")
+    recipes = {_recipe_name(path, name): config for path in args.recipes for name, config in read_recipes(path).items()}
+    if args.device:
+        recipes = {name: replace(config, device=args.device) for name, config in recipes.items()}
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    configs = {name: [trials.with_seed(config, seed) for seed in seeds] for name, config in recipes.items()}
+    if args.split_folders:
+        configs = {name: trials.with_split_folders(each, args.split_folders) for name, each in configs.items()}
+
+    def print_trial(config: RunConfig, record: dict[str, Any]) -> None:
+        result = record["result"]
+        part, score = ("test", result["test"][result["metric"]]) if result["test"] else ("valid", record["chosen_by"])
+        line = f"{config.dataset} {config.model} seed {config.train.seed}: {part} {score:.4f}"
+        print(line, file=sys.stderr, flush=True)
+
+    run = partial(trials.run_trials, ledger=Ledger(args.ledger), is_validation_only=args.validation_only)
+    until = time.time() + 60 * args.minutes
+    run(
+        [c for each in configs.values() for c in each],
+        jobs=args.jobs,
+        ray=_ray(args),
+        on_trial=print_trial,
+        until=until,
+    )
+    records = {name: run(each, until=0.0) for name, each in configs.items()}
+    records = {name: each for name, each in records.items() if each}
+    print_table(*trials.summary_table(records, is_validation_only=args.validation_only))
+
+
+def _recipe_name(path: Path, recipe: str) -> str:
+    """How tables call a recipe: FILE/NAME, or FOLDER/FILE of a file with one recipe."""
+    if recipe == path.name:
+        return f"{path.parent.stem}/{recipe}"
+    return f"{path.resolve().parent.name if recipe == path.stem else path.stem}/{recipe}"
+
+
+def _engine_options(parser: argparse.ArgumentParser) -> None:
+    from mnagt.experiments.executors import RayConfig
+
+    add = parser.add_argument
+    add(
+        "--engine",
+        default="local",
+        choices=("local", "ray"),
+        help="processes of this machine, or a Ray cluster [local]",
+    )
+    add_options(parser, RayConfig, "on a Ray cluster (--engine ray)")
+
+
+def _ray(args: argparse.Namespace) -> Any:
+    """The Ray cluster of ``--engine ray``; None for local processes."""
+    from mnagt.experiments.executors import RayConfig
+
+    settings = read_options(args, RayConfig)
+    if args.engine == "local":
+        if settings:
+            raise InputError(f"{', '.join(map(option, settings))}: only with --engine ray")
+        return None
+    if args.jobs not in (None, 1, "1"):
+        raise InputError("--jobs is for --engine local; on Ray, --cpus-per-trial says how many run at a time")
+    return RayConfig(**settings)
+
+
+def tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.experiments.tune import TuneConfig
+
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the study [runs/tune-DATASET-MODEL]")
+    parser.add_argument("--space", type=Path, metavar="FILE", help="TOML file with the search space, a table [space]")
+    add_options(parser, TuneConfig, "the search")
+    _engine_options(parser)
+    run_options(parser, words)
+
+
+def run_tune(args: argparse.Namespace) -> int:
+    from mnagt.experiments.tune import TuneConfig, tune
+    from mnagt.experiments.tune_result import BEST, REPORT, TRIALS, TrialResult
+
+    config, search = run_config(args), TuneConfig(**read_options(args, TuneConfig))
+    out = args.out or Path("runs") / f"tune-{Path(config.dataset).stem}-{config.model}"
+
+    def print_trial(trial: TrialResult) -> None:
+        score = "" if trial.score is None else f" {trial.score:.4f}"
+        details = trial.reason or f"epochs: {trial.epochs}, {trial.seconds:.1f} s"
+        print(f"trial {trial.number}: {trial.state}{score} ({details})", file=sys.stderr, flush=True)
+
+    try:
+        result = tune(config, out, search=search, space=args.space, ray=_ray(args), on_trial=print_trial)
+    except KeyboardInterrupt:
+        print("mnagt: interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
+        return 130
+    if result.best is None:
+        print(f"no trial has finished; {out / TRIALS} gives the reasons, and the same command goes on")
+        return 0
+    print(f"best of {result.count}: trial {result.best.number}, validation {result.metric} {result.best.score:.4f}")
+    print(f"report in {out / REPORT}; try: mnagt trials {out / BEST} --first-seed {config.train.seed + search.seeds}")
+    return 0
+
+
+def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    add = parser.add_argument
+    add("experiment", help="table1, table2, ablation, hops, heads, layers or parameters")
+    add("--seeds", type=int, metavar="N", help="trials of each row [as the paper: 10, in table2 5]")
+    add("--first-seed", type=int, default=0, metavar="N", help="the first of their seeds [0]")
+    add("--protocol", default="redrawn", metavar="redrawn|folds|fixed", help="how data are split [redrawn]")
+    add("--datasets", type=_words, default=(), metavar="NAME,...", help="other data sets than the paper's")
+    add("--only", nargs="+", default=(), metavar="MODEL/DATASET", help="only these; * stands for anything")
+    add("--jobs", type=int, default=1, metavar="N", help="trials that run at a time [1]")
+    add("--devices", "--device", type=_words, default=(), metavar="NAME,...", help="cpu, cuda:0,cuda:1, ... [auto]")
+    add("--minutes", type=float, default=math.inf, metavar="X", help="start no trial after so long [no limit]")
+    add("--ledger", type=Path, metavar="FILE", help="finished trials [results/trials.jsonl; with --quick, in OUT]")
+    add("--out", type=Path, metavar="FOLDER", help="where the report goes [runs/reproduce/EXPERIMENT]")
+    add("--quick", action="store_true", help="few epochs and seeds, for a quick look")
+    add("--report-only", action="store_true", help="train nothing; report what is in the ledger")
+    _engine_options(parser)
+
+
+def _words(listed: str) -> tuple[str, ...]:
+    return tuple(listed.split(","))
+
+
+def run_reproduce(args: argparse.Namespace) -> int:
+    from mnagt.experiments.ledger import Ledger
+    from mnagt.experiments.reproduce import ReproduceConfig, reproduce
+    from mnagt.experiments.reproduce_report import write_report
+    from mnagt.experiments.reproduce_tables import EXPERIMENTS
+    from mnagt.experiments.reproduce_text import build_table, list_notices, summarise_datasets
+    from mnagt.registry import lookup
+    from mnagt.training.progress import Live
+
+    lookup(EXPERIMENTS, args.experiment, "experiment")
+    out = args.out or Path("runs/reproduce") / (args.experiment + ("-quick" if args.quick else ""))
+    ledger = Ledger(args.ledger or (out if args.quick else Path("results")) / "trials.jsonl")
+    config = ReproduceConfig(
+        seeds=args.seeds,
+        first_seed=args.first_seed,
+        protocol=args.protocol,
+        datasets=args.datasets,
+        only=tuple(args.only),
+        is_quick=args.quick,
+        jobs=args.jobs,
+        devices=args.devices,
+        ray=_ray(args),
+        minutes=args.minutes,
+    )
+    make_folder(out)  # the report comes last: better to know now
+    try:
+        findings = reproduce(
+            args.experiment,
+            config,
+            ledger,
+            is_report_only=args.report_only,
+            say=lambda line: print(line, file=sys.stderr, flush=True),
+            reporter=Live() if sys.stderr.isatty() else None,
+        )
+    except KeyboardInterrupt:
+        print(
+            f"mnagt: interrupted; finished trials are in {ledger.path}: the same command goes on, and with "
+            "--report-only reports what there is",
+            file=sys.stderr,
+        )
+        return 130
+    write_report(out, findings)
+    print_table(*build_table(findings))
+    for line in (*list_notices(findings), *summarise_datasets(findings), f"report  {out / 'report.html'}"):
+        print(f"\n{line}")
+    return 2 if findings.problems else 0

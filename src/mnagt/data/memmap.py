@@ -1,0 +1,372 @@
+"""Data sets larger than memory: a folder with a memory-mapped file for each column, written part by part.
+
+A column has the rows of all graphs end to end, as in memory. A mapped data set is a ``PackedDataset`` like any other,
+and a batch reads only its own rows. Tensors with a row for each graph (pointers, targets, official split) are read into
+memory. The others are mapped read-only: writing to one ends the process.
+
+``packed.json`` describes the files. The folder is written atomically.
+"""
+
+import os
+import re
+import tempfile
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mnagt.data.cache import ENCODING, cache_root, from_header
+from mnagt.data.categories import renumber
+from mnagt.data.packed import PackedDataset
+from mnagt.errors import InputError
+from mnagt.files import make_folder, read_json, scratch_path, write_error, write_json
+from mnagt.tasks import Task, task_to_dict
+
+HEADER = "packed.json"
+VERSION = 1
+"""Changes with the layout of the folder."""
+LARGE = 4 << 30
+"""Bytes from which a data set is shuffled by blocks, on every machine, so that the order of graphs is the same."""
+BLOCK = 256 << 10
+"""Bytes of the graphs of a block."""
+IN_MEMORY = 1 << 30
+"""Bytes up to which encodings are kept in memory."""
+
+_OF_GRAPHS = ("node_ptr", "edge_ptr", "targets", "official", "groups")
+_OF_NODES = ("in_degree", "node_labels", "node_values")
+_OF_EDGES = ("source", "edge_labels", "edge_values")
+_TENSORS = (*_OF_GRAPHS, *_OF_NODES, *_OF_EDGES, "texts")
+_BLOCK_BYTES = 1 << 24
+
+
+def write_packed(
+    folder: Path | str, parts: Iterable[PackedDataset], *, name: str | None = None, block: int | None = None
+) -> PackedDataset:
+    """Write the graphs of all ``parts``, one part at a time, as one data set in ``folder``, and open it.
+
+    ``block`` is the number of graphs that shuffling keeps together, 0 for none; see ``PackedWriter.finish``.
+    """
+    with packed_writer(Path(folder)) as writer:
+        for part in parts:
+            writer.add(part)
+        writer.finish(name=name, block=block)
+    return open_packed(folder, check=False)
+
+
+@contextmanager
+def packed_writer(folder: Path) -> Iterator["PackedWriter"]:
+    """A writer of a data set in the new ``folder``, which exists once the block ends without an error."""
+    folder = Path(folder)
+    if os.path.lexists(folder):
+        raise InputError(f"cannot write {folder}: it is there already; choose another name")
+    try:
+        with scratch_path(folder) as scratch:
+            scratch.mkdir()
+            writer = PackedWriter(scratch)
+            try:
+                yield writer
+                if not writer.is_finished:
+                    writer.finish()
+            finally:
+                writer.close()
+            scratch.rename(folder)
+    except OSError as error:
+        raise write_error(folder, error) from error
+
+
+class PackedWriter:
+    """Appends graphs to the files of a data set, in constant memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.is_finished = folder, False
+        self._files: dict[str, _Column] = {}
+        self._first: tuple[str, Task, dict[str, list[str]]] | None = None
+        self._counts: dict[str, tuple[int, ...]] = {}
+        self._vocabularies: dict[str, dict[str, int]] = {}
+        self._is_symmetric = True
+        self.graphs = 0
+
+    def add(self, part: PackedDataset) -> None:
+        """Append the graphs of ``part``.
+
+        All parts have the same columns and the same task. Categories are matched by name where they have names, and
+        each part may have others.
+        """
+        if not len(part):
+            return
+        columns = {kind: list(names) for kind, names in part.columns.items()}
+        self._first = self._first or (part.name, part.task, columns)
+        if part.task != self._first[1]:
+            raise InputError(f"{part.name}, after {self.graphs:,} graphs: has another task; give all parts the same")
+        tensors = self._renumber_categories(part)
+        self._check(part, tensors)
+        for name, tensor in tensors.items():
+            self._append(name, tensor)
+        self._is_symmetric &= part.is_symmetric
+        self.graphs += len(part)
+
+    def finish(
+        self,
+        *,
+        name: str | None = None,
+        task: Task | None = None,
+        targets: Tensor | None = None,
+        groups: Tensor | None = None,
+        block: int | None = None,
+    ) -> None:
+        """Write the header. ``name`` and ``task`` are those of the first part if they are not given.
+
+        ``targets`` and ``groups``, a row for each graph, replace those of the parts. ``block`` is the number of graphs
+        that shuffling keeps together: by default 0 up to ``LARGE`` bytes, and as many as fill ``BLOCK`` beyond.
+        """
+        if self._first is None:
+            raise InputError(f"{self.folder.name}: no graphs were added; give at least one")
+        first_name, first_task, columns = self._first
+        for what, rows in (("targets", targets), ("groups", groups)):
+            if rows is not None:
+                if len(rows) != self.graphs:
+                    raise InputError(
+                        f"{self.folder.name}: {len(rows)} {what} for {self.graphs} graphs; give one a graph"
+                    )
+                if what in self._files:
+                    self._files.pop(what).drop()
+                self._append(what, rows)
+        size = sum(column.bytes for column in self._files.values())
+        if block is not None and block < 0:
+            raise InputError(f"block counts graphs, 0 for none; got {block}")
+        if block is None:
+            block = 0 if size <= LARGE else max(1, BLOCK * self.graphs // size)
+        for column in self._files.values():
+            column.end()
+        write_json(
+            self.folder / HEADER,
+            {
+                "version": VERSION,
+                "name": name or first_name,
+                "task": task_to_dict(task or first_task),
+                "is_symmetric": self._is_symmetric,
+                "label_counts": {kind: list(counts) for kind, counts in self._counts.items()},
+                "vocabularies": {column: list(words) for column, words in self._vocabularies.items()},
+                "columns": columns,
+                "block": block,
+                "tensors": {name: column.about() for name, column in self._files.items()},
+            },
+        )
+        self.is_finished = True
+
+    def close(self) -> None:
+        for column in self._files.values():
+            column.file.close()
+
+    def _append(self, name: str, tensor: Tensor) -> None:
+        rows = tensor.detach().cpu().contiguous().numpy()
+        if name.endswith("_ptr"):
+            column = self._files.get(name)
+            rows = rows if column is None else rows[1:] + column.last
+        elif name == "texts" and name in self._files:
+            rows = np.concatenate([np.frombuffer(b"\n", np.uint8), rows])
+        if name not in self._files:
+            self._files[name] = _Column.create(self.folder / _file_name(name), rows)
+        self._files[name].append(rows)
+
+    def _renumber_categories(self, part: PackedDataset) -> dict[str, Tensor]:
+        """The tensors of ``part``, with categories numbered as in the whole data set."""
+        tensors = {n: value for n in _TENSORS if (value := getattr(part, n)) is not None}
+        tensors |= {ENCODING + name: encoding for name, encoding in part.encodings.items()}
+        for kind, counts in part.label_counts.items():
+            if kind not in tensors:
+                continue
+            totals = list(self._counts.get(kind, (0,) * len(counts)))
+            columns = list(tensors[kind].unbind(dim=1))
+            for i, count in enumerate(counts):
+                words = part.vocabularies.get(f"{kind}/{i}")
+                is_named = f"{kind}/{i}" in self._vocabularies if self.graphs else words is not None
+                if is_named != (words is not None) or count > len(words or range(count)):
+                    raise InputError(
+                        f"{part.name}, after {self.graphs:,} graphs: categories of {kind}/{i} have names in some "
+                        "parts only, or some of them have; name all or none"
+                    )
+                if words is None:
+                    totals[i] = max(totals[i], count)
+                    continue
+                index = self._vocabularies.setdefault(f"{kind}/{i}", {})
+                indices = [index.setdefault(word, len(index)) for word in words]
+                if len(index) > torch.iinfo(columns[i].dtype).max:
+                    raise InputError(f"{part.name}: {len(index):,} categories of {kind}/{i}; give labels a wider type")
+                columns[i], totals[i] = renumber(columns[i], indices), len(index)
+            self._counts[kind] = tuple(totals)
+            tensors[kind] = torch.stack(columns, dim=1)
+        return tensors
+
+    def _check(self, part: PackedDataset, tensors: dict[str, Tensor]) -> None:
+        """Refuse a part with other columns than those before."""
+        if self.graphs and tensors.keys() != self._files.keys():
+            odd = ", ".join(sorted(tensors.keys() ^ self._files.keys()))
+            raise InputError(f"{part.name}, after {self.graphs:,} graphs: {odd} is in some parts only; give it to all")
+        for name, tensor in tensors.items():
+            column = self._files.get(name)
+            rows = (tensor.numpy().dtype.str, tuple(tensor.shape[1:]))
+            if column is not None and rows != (column.dtype, column.shape):
+                raise InputError(
+                    f"{part.name}, after {self.graphs:,} graphs: {name} has rows of {rows}, and had "
+                    f"{(column.dtype, column.shape)} before; give all parts the same"
+                )
+
+
+@dataclass(eq=False)
+class _Column:
+    """A file of a column, to which rows are appended."""
+
+    file: BinaryIO
+    dtype: str
+    shape: tuple[int, ...]
+    rows: int = 0
+    crc: int = 0
+    last: Any = None
+
+    @classmethod
+    def create(cls, path: Path, rows: np.ndarray) -> "_Column":
+        return cls(path.open("wb"), rows.dtype.str, rows.shape[1:])
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * np.dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+    def append(self, rows: np.ndarray) -> None:
+        if len(rows):
+            content = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+            self.file.write(content)
+            self.crc = zlib.crc32(content, self.crc)
+            self.rows, self.last = self.rows + len(rows), rows[-1]
+
+    def end(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+    def drop(self) -> None:
+        self.file.close()
+        os.unlink(self.file.name)
+
+    def about(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "shape": [self.rows, *self.shape], "crc32": self.crc}
+
+
+def is_packed_folder(folder: Path | str) -> bool:
+    """Whether there is a data set in ``folder``."""
+    return os.path.isfile(os.path.join(folder, HEADER))
+
+
+def open_packed(folder: Path | str, *, check: bool = True) -> PackedDataset:
+    """The data set in ``folder``, memory-mapped.
+
+    With ``check`` all of it is read once to verify its checksums.
+    """
+    folder = Path(folder)
+    header = read_json(folder / HEADER)
+    try:
+        if header["version"] != VERSION:
+            raise InputError(f"{folder / HEADER}: written by another version of mnagt; pack the graphs again")
+        tensors = {name: _open_column(folder, name, about, check=check) for name, about in header["tensors"].items()}
+        dataset = from_header(header, tensors)
+        _check_rows(folder, dataset)
+        return dataset
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"{folder}: not a packed data set, or damaged ({reason}); pack the graphs again") from error
+
+
+def _open_column(folder: Path, name: str, about: dict[str, Any], *, check: bool) -> Tensor:
+    path, dtype, shape = folder / _file_name(name), np.dtype(about["dtype"]), tuple(map(int, about["shape"]))
+    if dtype.kind not in "iuf" or min(shape) < 0:
+        raise InputError(f"{folder / HEADER}: {name} cannot be {dtype} of shape {shape}; pack the graphs again")
+    size = dtype.itemsize * int(np.prod(shape, dtype=object))
+    if path.stat().st_size != size:
+        raise InputError(f"{path}: {path.stat().st_size:,} bytes where {size:,} are expected; pack the graphs again")
+    if not size:
+        return torch.from_numpy(np.empty(shape, dtype))
+    if name in _OF_GRAPHS:
+        rows = np.fromfile(path, dtype).reshape(shape)
+    else:
+        rows = np.memmap(path, dtype, mode="r", shape=shape)
+    if check and _checksum(path) != about["crc32"]:
+        raise InputError(f"{path}: damaged; pack the graphs again")
+    return as_tensor(rows)
+
+
+def as_tensor(rows: np.ndarray) -> Tensor:
+    """A tensor over the memory of an array, which may be read-only."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(rows)
+
+
+def _checksum(path: Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while content := file.read(_BLOCK_BYTES):
+            crc = zlib.crc32(content, crc)
+    return crc
+
+
+def _check_rows(folder: Path, dataset: PackedDataset) -> None:
+    """Refuse columns of contradicting lengths."""
+    if dataset.block < 0:
+        raise InputError(f"{folder / HEADER}: block counts graphs, got {dataset.block}; pack the graphs again")
+    nodes, edges = int(dataset.node_ptr[-1]), int(dataset.edge_ptr[-1])
+    for ptr, where in ((dataset.node_ptr, "node_ptr"), (dataset.edge_ptr, "edge_ptr")):
+        if len(ptr) != len(dataset) + 1 or int(ptr[0]) or bool((ptr.diff() < 0).any()):
+            raise InputError(f"{folder}: {where} does not count up from 0, graph by graph; pack the graphs again")
+    of_graphs = ("targets", "official", "groups")
+    wanted = {name: rows for names, rows in ((_OF_NODES, nodes), (_OF_EDGES, edges)) for name in names}
+    wanted |= {name: len(dataset) for name in of_graphs}
+    found = {name: t for name in wanted if (t := getattr(dataset, name)) is not None}
+    for name, tensor in (found | dict(dataset.encodings)).items():
+        if len(tensor) != (rows := wanted.get(name, nodes)):
+            raise InputError(f"{folder}: {name} has {len(tensor)} rows, not {rows}; pack the graphs again")
+
+
+def _file_name(name: str) -> str:
+    """The name of the file of a tensor."""
+    if name not in _TENSORS and not re.fullmatch(ENCODING + "[a-z][a-z0-9-]{0,40}", name):
+        raise InputError(f"a packed data set has no {name[:60]!r}; pack the graphs again")
+    return f"{name.replace('/', '-')}.bin"
+
+
+class GrowingRows:
+    """Collects ``rows`` rows part by part: in memory, or in a mapped file if they take over ``IN_MEMORY`` bytes.
+
+    The file is a temporary one in the cache folder, and is removed with the rows.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._parts = rows, []
+        self._file: BinaryIO | None = None
+
+    def append(self, part: Tensor) -> None:
+        if not self._parts and part[:1].nbytes * self._rows > IN_MEMORY:
+            folder = cache_root()
+            make_folder(folder)
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        if self._file is not None:
+            self._file.write(part.contiguous().numpy().reshape(-1).view(np.uint8).data)
+            part = part[:0]
+        self._parts.append(part)
+
+    def concatenate(self) -> Tensor:
+        """All rows."""
+        if self._file is None:
+            return torch.cat(self._parts)
+        like = self._parts[0].numpy()
+        with self._file as file:
+            file.flush()
+            return as_tensor(np.memmap(file, like.dtype, mode="r", shape=(self._rows, *like.shape[1:])))

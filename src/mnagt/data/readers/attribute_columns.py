@@ -1,0 +1,214 @@
+"""Columns of attributes of nodes and edges, by name, and their encoding as tensors.
+
+A column of texts, whole numbers or booleans is categorical. A column of numbers of which some are floats is continuous,
+and a column of lists is one continuous column for each entry ('name/0', 'name/1', ...).
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mnagt.data.categories import NO_CATEGORY
+from mnagt.errors import InputError, quote
+
+MAX_MISSING, MAX_MISSING_PER_VALUE = 1 << 24, 64
+"""Cells of a table that may be empty: so many, and so many more for each value."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class AttributeColumns:
+    """The attributes of all nodes, edges or graphs: a list of values for each name, None where one is missing."""
+
+    kind: str
+    """'nodes', 'edges' or 'graphs'."""
+    locate: Callable[[int, str], str]
+    """Describes where the value of a row and a name is, for messages."""
+    values: dict[str, list[Any]] = field(default_factory=dict)
+    rows: int = 0
+    label: str = ""
+    """The file, for messages."""
+    num_values: int = 0
+    """Values that are not missing."""
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a row."""
+        self.num_values += len(row)
+        for name in row:
+            if name not in self.values:
+                self._check_density(len(self.values) + 1)
+                self.values[name] = [None] * self.rows
+        if len(self.values) * self.rows > MAX_MISSING:
+            self._check_density(len(self.values))
+        for name, column in self.values.items():
+            column.append(row.get(name))
+        self.rows += 1
+
+    def add_empty(self, rows: int) -> None:
+        """Append rows without attributes."""
+        for column in self.values.values():
+            column.extend([None] * rows)
+        self.rows += rows
+
+    def _check_density(self, columns: int) -> None:
+        """Refuse a table that is nearly all empty: it would take many times the memory of its file."""
+        if columns * self.rows > MAX_MISSING + MAX_MISSING_PER_VALUE * self.num_values:
+            raise InputError(
+                f"{self.label or self.kind}: {self.rows:,} {self.kind} and {columns:,} columns so far, nearly all "
+                f"empty; give all {self.kind} the same columns"
+            )
+
+    def split_lists(self) -> dict[str, list[Any]]:
+        """The columns, with one of lists split into a column for each entry."""
+        columns: dict[str, list[Any]] = {}
+        for name, column in self.values.items():
+            for row, value in enumerate(column):
+                for entry in value if isinstance(value, list | tuple) else (value,):
+                    is_huge = entry is not value and type(entry) is int and abs(entry) >= 2**1023  # no float holds it
+                    if is_huge or not isinstance(entry, str | int | float | None):
+                        raise self._type_error(row, name, "a text, a number or a list", entry)
+            length = next((len(value) for value in column if isinstance(value, list | tuple)), None)
+            if length is None:
+                columns[name] = column
+                continue
+            for row, value in enumerate(column):
+                if not isinstance(value, list | tuple) or len(value) != length:
+                    raise self._type_error(row, name, f"a list of {length} as before", value)
+            columns |= {
+                f"{name}/{i}": [float(entry) if type(entry) is int else entry for entry in entries]
+                for i, entries in enumerate(zip(*column, strict=True))
+            }
+        return columns
+
+    def is_continuous(self, name: str, column: list[Any]) -> bool:
+        """Whether a column holds floats; an error where texts and numbers are mixed."""
+        texts = numbers = floats = 0
+        for value in column:
+            texts += isinstance(value, str)
+            numbers += isinstance(value, int | float)
+            floats += isinstance(value, float)
+        if texts and numbers:
+            odd, what, others = (str, "a text", "numbers") if texts <= numbers else (int | float, "a number", "texts")
+            row = next(row for row, value in enumerate(column) if isinstance(value, odd))
+            raise InputError(
+                f"{self.locate(row, name)}: {quote_value(column[row])} is {what}, and others are {others}; fix it"
+            )
+        return floats > 0
+
+    def to_floats(self, name: str, column: list[Any]) -> NDArray[np.float32]:
+        """A continuous column; an error where a value is missing or no finite float32."""
+        max_float = float(np.finfo(np.float32).max)
+        for row, value in enumerate(column):
+            if not isinstance(value, int | float) or not abs(value) <= max_float:
+                raise self._type_error(row, name, "a finite number", value, "; fill it in")
+        return np.array(column, np.float32)
+
+    def _type_error(self, row: int, name: str, expected: str, value: Any, remedy: str = "") -> InputError:
+        return InputError(f"{self.locate(row, name)}: expected {expected}, got {quote_value(value)}{remedy}")
+
+    def check_against(self, labels: Sequence[str], values: Sequence[str]) -> None:
+        """Refuse columns that differ from those of earlier graphs of the same file, which were encoded by them."""
+        for name, column in self.split_lists().items():
+            if name not in (*labels, *values):
+                row = next((row for row, value in enumerate(column) if value is not None), 0)
+                raise InputError(
+                    f"{self.locate(row, name)}: a column that the first graphs do not have; give it to them, if only "
+                    "as null, or leave it out"
+                )
+            if name in labels and self.is_continuous(name, column):
+                row = next(row for row, value in enumerate(column) if isinstance(value, float))
+                raise InputError(
+                    f"{self.locate(row, name)}: {quote_value(column[row])} is a number, and those of the first graphs "
+                    "are categories; write 3.0, not 3, where a column is one of numbers"
+                )
+
+
+@dataclass(frozen=True)
+class EncodedColumns:
+    """The columns of nodes or edges as tensors, with the fields of ``PackedDataset`` that describe them."""
+
+    labels: Int[Tensor, "rows _"] | None
+    values: Float[Tensor, "rows _"] | None
+    label_counts: dict[str, tuple[int, ...]]
+    vocabularies: dict[str, tuple[str, ...]]
+    columns: dict[str, tuple[str, ...]]
+
+
+def encode_columns(
+    label: str, attributes: AttributeColumns, names: Mapping[str, Sequence[str]] | None, *, is_continued: bool = False
+) -> EncodedColumns:
+    """Tensors of the attributes.
+
+    Args:
+        label: the file, for messages.
+        attributes: of nodes or of edges.
+        names: the columns to read, by kind ('node_labels', ...); None to find out which there are, and of what kind.
+        is_continued: ``names`` are those of earlier graphs of the same file. Columns may then be missing, but not new.
+    """
+    kind = attributes.kind.removesuffix("s")
+    if names is not None and is_continued:
+        attributes.check_against(names.get(f"{kind}_labels", ()), names.get(f"{kind}_values", ()))
+    columns = attributes.split_lists()
+    if names is None:
+        is_value = {name: attributes.is_continuous(name, column) for name, column in columns.items()}
+        label_names = [name for name in columns if not is_value[name]]
+        value_names = [name for name in columns if is_value[name]]
+    else:
+        label_names, value_names = (list(names.get(f"{kind}_{what}", ())) for what in ("labels", "values"))
+        missing = [name for name in (*label_names, *value_names) if name not in columns]
+        if missing and attributes.rows and not is_continued:
+            available = ", ".join(map(repr, columns)) or "none"
+            raise InputError(
+                f"{label}: the model reads {missing[0]!r} of {attributes.kind}, which is not there; there are: "
+                f"{available}"
+            )
+    empty = [None] * attributes.rows
+    categories = [encode_categories(columns.get(name, empty)) for name in label_names]
+    numbers = [attributes.to_floats(name, columns.get(name, empty)) for name in value_names]
+    if columns and names is None:
+        found = [f"{n} ({len(words)} categories)" for n, (_, words) in zip(label_names, categories, strict=True)]
+        found += [f"{name} (a number)" for name in value_names]
+        _log.info("%s: %s have %s", label, attributes.kind, ", ".join(found))
+    labels, values = f"{kind}_labels", f"{kind}_values"
+    return EncodedColumns(
+        torch.tensor([indices for indices, _ in categories], dtype=torch.long).T.contiguous() if label_names else None,
+        torch.from_numpy(np.stack(numbers, axis=1)) if value_names else None,
+        {labels: tuple(len(words) for _, words in categories)} if label_names else {},
+        {f"{labels}/{i}": words for i, (_, words) in enumerate(categories)},
+        {what: tuple(which) for what, which in ((labels, label_names), (values, value_names)) if which},
+    )
+
+
+def encode_categories(column: list[Any]) -> tuple[list[int], tuple[str, ...]]:
+    """The category of each row, -1 where it is missing, and the names of the categories in order."""
+    name_of = {value: category_name(value) for value in {value for value in column if value is not None}}
+    are_whole = all(type(value) is int for value in name_of)
+    names = tuple(sorted(set(name_of.values()), key=int if are_whole else str))
+    index = {name: number for number, name in enumerate(names)}
+    category = {value: index[name] for value, name in name_of.items()}
+    return [NO_CATEGORY if value is None else category[value] for value in column], names
+
+
+def category_name(value: Any) -> str:
+    """The name of a value as a category; 1.0 is 1, as in tables.
+
+    >>> category_name(1.0), category_name(True), category_name("C")
+    ('1', 'true', 'C')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def quote_value(value: Any) -> str:
+    """A value for messages; 'nothing' where it is missing."""
+    return "nothing" if value is None or (isinstance(value, float) and math.isnan(value)) else quote(value)

@@ -1,0 +1,249 @@
+"""Graphs whose nodes, edges and graphs have attributes by name, as files and networkx give them, and their data set.
+
+Graphs are undirected unless they say otherwise: an edge then runs both ways.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.attribute_columns import AttributeColumns, category_name, encode_columns, quote_value
+from mnagt.data.readers.targets import read_targets
+from mnagt.data.readers.text_table import Table
+from mnagt.errors import InputError, quote
+from mnagt.graphs.batch import GraphBatch
+from mnagt.tasks import Task
+
+TARGET = "y"
+"""The attribute of graphs that is the target where no other is named."""
+
+_MAX_LOGGED = 10
+"""Graphs left out that the log names one by one."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTable(Table):
+    """The attributes of graphs, as texts; ``locations`` says where each graph is, for messages."""
+
+    locations: tuple[str, ...] = ()
+
+    def locate(self, row: int, column: str | None = None) -> str:
+        return self.locations[row] + ("" if column is None else f", {quote(column)}")
+
+    @classmethod
+    def from_rows(cls, label: str, rows: Sequence[Mapping[str, Any]], locations: Sequence[str]) -> "GraphTable":
+        """A row for each graph; a list becomes several columns: y/0, y/1, ..."""
+        columns = AttributeColumns("graphs", lambda row, name: f"{locations[row]}, {quote(name)}", label=label)
+        for row in rows:
+            columns.add({name: value for key, cell in row.items() for name, value in _split_list(key, cell).items()})
+        for name, column in columns.values.items():
+            for row, value in enumerate(column):
+                if not isinstance(value, str | int | float | None):
+                    raise InputError(
+                        f"{columns.locate(row, name)}: expected a text, a number or a list of them, got "
+                        f"{quote_value(value)}"
+                    )
+        texts = [
+            ["" if value is None else category_name(value) for value in column] for column in columns.values.values()
+        ]
+        cells = [list(row) for row in zip(*texts, strict=True)] if texts else [[] for _ in rows]
+        return cls(label, tuple(columns.values), cells, list(range(1, len(rows) + 1)), tuple(locations))
+
+    def find_targets(self, names: Sequence[str] | None, group: str | None) -> tuple[str, ...]:
+        """The target columns: ``names``, with all columns of a list; else ``TARGET``, or the only one besides group."""
+        if names is None:
+            return self._list_columns(TARGET) or self.find_target_columns(None, group or "")
+        return self.find_target_columns([each for name in names for each in self._list_columns(name) or (name,)], "")
+
+    def _list_columns(self, name: str) -> tuple[str, ...]:
+        return tuple(
+            c for c in self.columns if c == name or (c.startswith(f"{name}/") and c[len(name) + 1 :].isdigit())
+        )
+
+
+def _split_list(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, list | tuple):
+        return {f"{name}/{i}": entry for i, entry in enumerate(value)}
+    return {name: value}
+
+
+@dataclass(frozen=True, eq=False)
+class AttributedGraphs:
+    """Graphs end to end; nodes are numbered over all of them."""
+
+    name: str
+    sizes: Sequence[int]
+    ends: Sequence[tuple[int, int]]
+    """Source and destination of each edge."""
+    is_directed: Sequence[bool]
+    """Whether an edge runs one way only."""
+    nodes: AttributeColumns
+    edges: AttributeColumns
+    table: GraphTable
+    ids: Sequence[str | int]
+    """The id of each graph; its number, if it has none."""
+
+    def pack(
+        self,
+        *,
+        targets: Sequence[str] | None = None,
+        task: str | Task = "auto",
+        group: str | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
+        is_continued: bool = False,
+    ) -> PackedDataset:
+        """The data set of these graphs, without those that have no target.
+
+        Args:
+            targets: names of the target columns of the graphs.
+            task: as for ``read_molecules``.
+            group: the column of graphs for a split by groups.
+            columns: the columns to read, by kind ('node_labels', ...): those of a model. None to find out.
+            is_continued: ``columns`` are those of earlier graphs of the same file; see ``encode_columns``.
+        """
+        table = self.table
+        if not self.sizes:
+            raise InputError(f"{table.label}: no graphs in it; give at least one")
+        targets = targets if isinstance(task, str) else task.target_columns(targets)
+        names = table.find_targets(targets, group)
+        is_guessed = task == "auto"
+        task, target, has_target = read_targets(table, names, task)
+        nodes, edges = (
+            encode_columns(table.label, each, columns, is_continued=is_continued) for each in (self.nodes, self.edges)
+        )
+        edge_index, row = _directed_edges(table.label, self.ends, self.is_directed)
+        batch = GraphBatch.from_edges(
+            edge_index,
+            list(self.sizes),
+            node_labels=nodes.labels,
+            node_values=nodes.values,
+            edge_labels=None if edges.labels is None else edges.labels[row],
+            edge_values=None if edges.values is None else edges.values[row],
+            targets=target,
+        )
+        dataset = PackedDataset.from_batch(
+            self.name,
+            task,
+            batch,
+            label_counts=nodes.label_counts | edges.label_counts,
+            vocabularies=nodes.vocabularies | edges.vocabularies,
+        )
+        groups = None if group is None else encode_groups(table, group)
+        dataset = replace(dataset, columns=nodes.columns | edges.columns, groups=groups)
+        if not has_target.all():
+            message = _describe_unlabelled(table, has_target)
+            _log.warning("%s", message)
+            if not has_target.any():
+                raise InputError(f"{message}; nothing is left")
+            dataset = dataset.select(torch.from_numpy(np.flatnonzero(has_target)))
+        if is_guessed and names:
+            _log.info("%s: %s taken as %s", table.label, ", ".join(names), task.kind)
+        return dataset
+
+
+class GraphsBuilder:
+    """Collects graphs one by one into ``AttributedGraphs``.
+
+    Args:
+        name: of the data set.
+        label: the source, for messages.
+        describe: where an attribute is, from the location of its node or edge and its name.
+    """
+
+    def __init__(self, name: str, label: str, describe: Callable[[str, str], str]) -> None:
+        self.name, self.label, self.describe = name, label, describe
+        self.first_node, self._first_edge = 0, 0
+        """The number of the first node of the current graph."""
+        self.sizes: list[int] = []
+        self.edge_counts: list[int] = []
+        self.ends: list[tuple[int, int]] = []
+        self.is_directed: list[bool] = []
+        self.rows: list[Mapping[str, Any]] = []
+        self.locations: list[str] = []
+        self.ids: list[str | int] = []
+        self.row_locations: dict[str, list[str]] = {"nodes": [], "edges": []}
+        """Where each node and edge is, for messages; empty where that is its number in its graph."""
+        self.nodes, self.edges = (
+            AttributeColumns(kind, lambda row, name, kind=kind: self._locate(kind, row, name), label=label)
+            for kind in ("nodes", "edges")
+        )
+
+    def _locate(self, kind: str, row: int, name: str) -> str:
+        if locations := self.row_locations[kind]:
+            return self.describe(locations[row], name)
+        counts = self.sizes if kind == "nodes" else self.edge_counts
+        ends = list(accumulate(counts))
+        graph = bisect_right(ends, row)
+        return self.describe(f"{self.locations[graph]}, {kind}[{row - ends[graph] + counts[graph]}]", name)
+
+    def add_edge(self, ends: tuple[int, int], attributes: Mapping[str, Any], *, is_directed: bool) -> None:
+        """Add an edge between two nodes, numbered over all graphs."""
+        self.ends.append(ends)
+        self.is_directed.append(is_directed)
+        self.edges.add(attributes)
+
+    def end_graph(self, attributes: Mapping[str, Any], location: str, graph_id: str | int) -> None:
+        """Make a graph of the nodes and edges added since the last one."""
+        self.sizes.append(self.nodes.rows - self.first_node)
+        self.edge_counts.append(len(self.ends) - self._first_edge)
+        self.first_node, self._first_edge = self.nodes.rows, len(self.ends)
+        self.rows.append(attributes)
+        self.locations.append(location)
+        self.ids.append(graph_id)
+
+    def build(self) -> AttributedGraphs:
+        """All graphs so far."""
+        table = GraphTable.from_rows(self.label, self.rows, self.locations)
+        return AttributedGraphs(
+            self.name, self.sizes, self.ends, self.is_directed, self.nodes, self.edges, table, self.ids
+        )
+
+
+def encode_groups(table: Table, column: str) -> Int[Tensor, "graphs"]:
+    """A number for each distinct value of a column."""
+    if column not in table.columns:
+        available = ", ".join(map(repr, table.columns[:40])) or "none"
+        raise InputError(f"{table.label}: no column {column!r} to split by (--split-column); there are: {available}")
+    texts = table.column(column)
+    if "" in texts:
+        raise InputError(
+            f"{table.locate(texts.index(''), column)}: no group; each graph needs one for a split by groups"
+        )
+    return torch.from_numpy(np.unique(texts, return_inverse=True)[1].astype(np.int64))
+
+
+def _describe_unlabelled(table: GraphTable, has_target: Bool[np.ndarray, "graphs"]) -> str:
+    rows = np.flatnonzero(~has_target).tolist()
+    graphs = [table.locations[row] for row in rows[:_MAX_LOGGED]] + ["..."] * (len(rows) > _MAX_LOGGED)
+    count = f"{len(rows):,} of {len(has_target):,} graphs"
+    return f"{table.label}: {count} have no target and are left out: {'; '.join(graphs)}"
+
+
+def _directed_edges(
+    label: str, ends: Sequence[tuple[int, int]], is_directed: Sequence[bool]
+) -> tuple[Int[Tensor, "2 edges"], Int[Tensor, "edges"]]:
+    """(source, destination) of each edge, and the row of its attributes.
+
+    Self loops are dropped, of equal edges the first is kept, and an undirected edge gets its other direction.
+    """
+    pairs = np.array(ends, np.int64).reshape(-1, 2)
+    row = np.flatnonzero(pairs[:, 0] != pairs[:, 1])
+    key, first = np.unique(pairs[row, 0] << 32 | pairs[row, 1], return_index=True)
+    row, dropped = row[first], len(pairs) - len(key)
+    reverse = key >> 32 | key << 32
+    is_new = ~np.array(is_directed, bool)[row] & ~np.isin(reverse, key, assume_unique=True)
+    key, row = np.concatenate([key, reverse[is_new]]), np.concatenate([row, row[is_new]])
+    if dropped:
+        _log.info("%s: %d self loops and repeated edges were dropped", label, dropped)
+    return torch.from_numpy(np.stack([key >> 32, key & 0xFFFFFFFF])), torch.from_numpy(row)

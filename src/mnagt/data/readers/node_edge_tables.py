@@ -1,0 +1,199 @@
+"""Graphs from three tables in a folder, ``graphs``, ``nodes`` and ``edges``, each as CSV, TSV or Parquet.
+
+| table | columns | others |
+| --- | --- | --- |
+| graphs | ``graph`` | targets, groups |
+| nodes | ``graph``, and ``node``, the id that edges use, or else its index in its graph from 0 | node attributes |
+| edges | ``graph``, ``source``, ``target`` | edge attributes |
+
+Rows may come in any order. Graphs are undirected, in the order of their table.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mnagt.data.archives import MAX_PARSED_BYTES
+from mnagt.data.readers.attribute_columns import AttributeColumns, category_name
+from mnagt.data.readers.attributed_graphs import AttributedGraphs, GraphTable
+from mnagt.data.readers.text_table import read_table
+from mnagt.errors import InputError, join_names, quote
+from mnagt.reading import check_file_size
+from mnagt.tasks import MISSING
+
+PARTS = ("graphs", "nodes", "edges")
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+
+MAX_CELLS, MAX_CELLS_PER_BYTE = 1 << 24, 8
+"""Values of a Parquet table: so many, and so many more for each byte of the file, since repeated ones take no space."""
+
+
+def find_table_files(folder: Path) -> list[Path]:
+    """The paths of the three tables; empty unless all are there."""
+    found = [[p for suffix in SUFFIXES if (p := folder / f"{part}{suffix}").is_file()] for part in PARTS]
+    for part, files in zip(PARTS, found, strict=True):
+        if len(files) > 1 and all(found):
+            names = " and ".join(p.name for p in files)
+            raise InputError(f"{folder}: {names} are both there, and one table of {part} is read; remove the other")
+    return [files[0] for files in found] if all(found) else []
+
+
+def read_node_edge_tables(folder: Path) -> AttributedGraphs:
+    """The graphs in a folder of three tables."""
+    graphs, nodes, edges = (_TypedTable.read(path) for path in find_table_files(folder))
+    graph_index = graphs.index_ids("graph")
+    graph_of_node = nodes.look_up("graph", graph_index, graphs)
+    order = np.argsort(graph_of_node, kind="stable")
+    sizes = np.bincount(graph_of_node, minlength=len(graph_index))
+    for row in np.flatnonzero(sizes == 0).tolist():
+        raise InputError(f"{graphs.locate(row, 'graph')}: the graph has no nodes in {nodes.path.name}; remove it")
+    nodes, graph_of_node = nodes.select(order.tolist()), graph_of_node[order]
+    if "node" in nodes.columns:
+        node_ids = nodes.read_ids("node")
+    else:
+        first = np.cumsum(sizes) - sizes
+        node_ids = [str(i) for i in (np.arange(len(order)) - first[graph_of_node]).tolist()]
+    node_index: dict[tuple[int, str], int] = {}
+    for row, key in enumerate(zip(graph_of_node.tolist(), node_ids, strict=True)):
+        if node_index.setdefault(key, row) != row:
+            raise InputError(
+                f"{nodes.locate(row, 'node')}: node {quote(key[1])} is there twice in its graph; ids are distinct"
+            )
+    graph_of_edge = edges.look_up("graph", graph_index, graphs).tolist()
+    ends = []
+    for column in ("source", "target"):
+        indices = [node_index.get(key) for key in zip(graph_of_edge, edges.read_ids(column), strict=True)]
+        if None in indices:
+            row = indices.index(None)
+            raise InputError(
+                f"{edges.locate(row, column)}: no node {quote(edges.columns[column][row])} in its graph; fix it, "
+                f"or add the node to {nodes.path.name}"
+            )
+        ends.append(indices)
+    others = graphs.without("graph")
+    rows = [dict(zip(others, row, strict=True)) for row in zip(*others.values(), strict=True)]
+    rows = rows or [{} for _ in graph_index]
+    return AttributedGraphs(
+        folder.name,
+        sizes.tolist(),
+        list(zip(*ends, strict=True)),
+        [False] * len(graph_of_edge),
+        AttributeColumns("nodes", nodes.locate, nodes.without("graph", "node"), len(order)),
+        AttributeColumns("edges", edges.locate, edges.without("graph", "source", "target"), len(graph_of_edge)),
+        GraphTable.from_rows(str(graphs.path), rows, [graphs.locate(row) for row in range(len(rows))]),
+        list(graph_index),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _TypedTable:
+    """A table of values by column; None is missing."""
+
+    path: Path
+    columns: Mapping[str, list[Any]]
+    lines: Sequence[int]
+    line_name: str = "line"
+    """'row' for Parquet, which has no lines."""
+
+    @classmethod
+    def read(cls, path: Path) -> "_TypedTable":
+        if path.suffix == ".parquet":
+            columns = _read_parquet(path)
+            return cls(path, columns, range(len(next(iter(columns.values()), ()))), "row")
+        table = read_table(path)
+        return cls(path, {name: _parse_values(table.column(name)) for name in table.columns}, table.lines)
+
+    def locate(self, row: int, column: str | None = None) -> str:
+        """Where a row or cell is in the file, for messages."""
+        return f"{self.path}, {self.line_name} {self.lines[row]}" + (
+            "" if column is None else f", column {quote(column)}"
+        )
+
+    def select(self, rows: list[int]) -> "_TypedTable":
+        """Only these rows, in this order."""
+        columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
+        return _TypedTable(self.path, columns, [self.lines[row] for row in rows], self.line_name)
+
+    def without(self, *names: str) -> dict[str, list[Any]]:
+        return {name: column for name, column in self.columns.items() if name not in names}
+
+    def read_ids(self, column: str) -> list[str]:
+        """A column of ids, as texts."""
+        if column not in self.columns:
+            raise InputError(f"{self.path}: no column {column!r}; there are: {join_names(self.columns)}")
+        values = self.columns[column]
+        if None in values:
+            raise InputError(
+                f"{self.locate(values.index(None), column)}: the field is empty; fill it in or remove the row"
+            )
+        return [category_name(value) for value in values]
+
+    def index_ids(self, column: str) -> dict[str, int]:
+        """The row of each id."""
+        index: dict[str, int] = {}
+        for row, name in enumerate(self.read_ids(column)):
+            if index.setdefault(name, row) != row:
+                raise InputError(f"{self.locate(row, column)}: {quote(name)} is there twice; give each graph one row")
+        return index
+
+    def look_up(self, column: str, index: Mapping[str, int], other: "_TypedTable") -> np.ndarray:
+        """The row of each id of ``column`` in ``other``, whose ids ``index`` has."""
+        ids = self.read_ids(column)
+        rows = [index.get(name, -1) for name in ids]
+        if -1 in rows:
+            row = rows.index(-1)
+            raise InputError(
+                f"{self.locate(row, column)}: {quote(ids[row])} is not in {other.path.name}; fix it or add it there"
+            )
+        return np.array(rows, np.int64)
+
+
+def _parse_values(texts: list[str]) -> list[Any]:
+    """The values of a column of texts: whole numbers if all are, numbers if all are, or else texts."""
+    texts = ["" if text.lower() in MISSING else text for text in texts]
+    for parse in (int, float):
+        try:
+            value = {text: parse(text) for text in set(texts) - {""}}
+        except ValueError:
+            continue
+        return [value.get(text) for text in texts]
+    return [_parse_number(text) if text else None for text in texts]
+
+
+def _parse_number(text: str) -> float | str:
+    """A number, or else the text, so that mixed columns are noticed."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _read_parquet(path: Path) -> dict[str, list[Any]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise InputError(
+            f"{path}: Parquet needs pyarrow, which is not installed: pip install 'mnagt[parquet]'"
+        ) from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            _check_parquet(path, file.metadata)
+            return file.read().to_pydict()
+    except InputError:
+        raise
+    except (ArrowException, OSError, ValueError, OverflowError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"{path}: not a readable Parquet file ({reason}); write it again") from None
+
+
+def _check_parquet(path: Path, metadata: Any) -> None:
+    """Refuse a table that would not fit into memory, by its metadata."""
+    size, cells = path.stat().st_size, metadata.num_rows * metadata.num_columns
+    check_file_size(
+        path, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)), MAX_PARSED_BYTES
+    )
+    if cells > MAX_CELLS + MAX_CELLS_PER_BYTE * size:
+        raise InputError(f"{path}: {size:,} bytes hold {cells:,} values, nearly all the same; write it as CSV")

@@ -1,0 +1,192 @@
+"""Tables of numbers separated by commas: plain text is parsed by NumPy, other text line by line."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnagt.errors import InputError
+
+MAX_LINE_BYTES = 1 << 24
+
+
+def parse_integers(blocks: Iterator[bytes], label: str, columns: int | None = None) -> NDArray[np.integer]:
+    """Rows of integers; as many ``columns`` as given, or as the first line has. ``label`` names the text in errors."""
+    return _parse_table(blocks, label, columns, plain_integers, parse_integer, np.int64)
+
+
+def parse_floats(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
+    """Rows of finite numbers."""
+    return _parse_table(blocks, label, None, _plain_floats, _parse_float, np.float32)
+
+
+def parse_binary_labels(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
+    """Rows of 0 and 1; empty fields are NaN."""
+    return _parse_table(blocks, label, None, _plain_binary_labels, _parse_binary, np.float32)
+
+
+def parse_optional_floats(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
+    """Rows of finite numbers; empty fields are NaN."""
+    return _parse_table(blocks, label, None, _plain_floats, _parse_optional_float, np.float32)
+
+
+def _parse_table(
+    blocks: Iterator[bytes],
+    label: str,
+    columns: int | None,
+    parse_plain: Callable[[bytes, int], NDArray | None],
+    number: Callable[[bytes], float],
+    dtype: type[np.generic],
+) -> NDArray:
+    """The numbers of a file. What ``parse_plain`` refuses is read by ``number``, field by field."""
+    lines, parts = 0, []
+    for text in _join_lines(blocks, label):
+        columns = columns or text[: text.find(b"\n")].count(b",") + 1
+        part = parse_plain(text, columns)
+        if part is None:
+            part = parse_lines(text, columns, number, dtype, label, lines + 1)
+        lines += len(part)
+        parts.append(part)
+    if not parts:
+        raise InputError(f"{label}: the file is empty; fetch or write it again")
+    return np.concatenate(parts)
+
+
+def _join_lines(blocks: Iterator[bytes], label: str) -> Iterator[bytes]:
+    """The text in blocks of whole lines, without a byte order mark or blank lines at its end."""
+    rest = next(blocks, b"").removeprefix(b"\xef\xbb\xbf")
+    for block in blocks:
+        text = rest + block
+        end = text.rstrip().rfind(b"\n") + 1
+        if end:
+            yield text[:end]
+        rest = text[end:]
+        if len(rest) > MAX_LINE_BYTES:
+            raise InputError(f"{label}: a line is over {MAX_LINE_BYTES >> 20} MiB long; this is not a table")
+    if rest := rest.rstrip():
+        yield rest + b"\n"
+
+
+_COMMA, _NEWLINE, _ZERO, _POINT, _A, _N = b",\n0.an"
+
+
+def plain_integers(text: bytes, columns: int) -> NDArray[np.int32] | None:
+    """Lines of ``columns`` unsigned integers of up to 8 digits; ``None`` for any other text.
+
+    The 8 bytes before each separator are taken as one 64-bit word, with what is not of the number shifted out. Three
+    multiplications then join neighbouring digits, pairs and fours in all words at once.
+    """
+    text = text.replace(b", ", b",")
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n")
+    characters = np.frombuffer(b"0" * 8 + text, np.uint8)
+    end = np.flatnonzero(characters - _ZERO > 9)
+    if len(end) % columns:
+        return None
+    separators = characters[end].reshape(-1, columns)
+    digits = np.diff(end, prepend=7) - 1
+    is_regular = (separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()
+    if not is_regular or digits.min() < 1 or digits.max() > 8:
+        return None
+    words = np.ndarray((len(characters) - 7,), "<u8", characters, strides=(1,))[end - 8]
+    unused = (8 * (8 - digits)).astype(np.uint64)
+    word = (words & 0x0F0F0F0F0F0F0F0F) >> unused << unused
+    word = (word * 10 + (word >> 8)) & 0x00FF00FF00FF00FF
+    word = (word * 100 + (word >> 16)) & 0x0000FFFF0000FFFF
+    word = (word * 10000 + (word >> 32)) & 0x00000000FFFFFFFF
+    return word.astype(np.int32).reshape(-1, columns)
+
+
+def _plain_floats(text: bytes, columns: int) -> NDArray[np.float32] | None:
+    """Lines of ``columns`` finite numbers; ``None`` for any other text."""
+    characters = np.frombuffer(text, np.uint8)
+    separators = characters[(characters == _COMMA) | (characters == _NEWLINE)]
+    if len(separators) % columns or b"_" in text:
+        return None
+    separators = separators.reshape(-1, columns)
+    if not ((separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()):
+        return None
+    try:
+        numbers = np.array(list(map(float, text[:-1].replace(b"\n", b",").split(b","))))
+    except ValueError:
+        return None
+    is_representable = np.abs(numbers) <= np.finfo(np.float32).max
+    return numbers.astype(np.float32).reshape(-1, columns) if is_representable.all() else None
+
+
+def _plain_binary_labels(text: bytes, columns: int) -> NDArray[np.float32] | None:
+    """Lines of ``columns`` fields that are 0, 1, 0.0, 1.0, nan or empty; ``None`` for any other text."""
+    characters = np.frombuffer(b"00\n" + text, np.uint8)
+    end = np.flatnonzero((characters == _COMMA) | (characters == _NEWLINE))
+    length, end = np.diff(end) - 1, end[1:]
+    if len(end) % columns or (columns == 1 and (length == 0).any()):
+        return None
+    separators = characters[end].reshape(-1, columns)
+    if not ((separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()):
+        return None
+    first, second, last = (characters[end - back] for back in (3, 2, 1))
+    is_number = (length == 1) | ((length == 3) & (second == _POINT) & (last == _ZERO))
+    is_nothing = (length == 0) | ((length == 3) & (first == _N) & (second == _A) & (last == _N))
+    digit = np.where(length == 1, last, first) - _ZERO
+    if not (is_nothing | (is_number & (digit <= 1))).all():
+        return None
+    return np.where(is_nothing, np.float32(np.nan), digit).astype(np.float32).reshape(-1, columns)
+
+
+def parse_lines(
+    text: bytes, columns: int, number: Callable[[bytes], float], dtype: type[np.generic], label: str, first: int
+) -> NDArray:
+    """Any lines of ``columns`` numbers, ``first`` being the number of the first line."""
+    rows = []
+    for at, line in enumerate(text[:-1].split(b"\n"), start=first):
+        fields = line.split(b",")
+        if not line.strip():
+            raise InputError(f"{label}, line {at}: the line is empty; remove it or fill it in")
+        if len(fields) != columns:
+            raise InputError(f"{label}, line {at}: {_quote(line)} has {len(fields)} columns, expected {columns}")
+        try:
+            rows.append([number(field) for field in fields])
+        except ValueError as error:
+            raise InputError(f"{label}, line {at}: {_quote(line)} {error}") from None
+    return np.array(rows, dtype)
+
+
+def parse_integer(field: bytes) -> int:
+    try:
+        value = int(field)
+    except ValueError:
+        value = _parse_float(field)
+        if not value.is_integer():
+            raise ValueError("is not an integer; labels and ids are integers") from None
+    if b"_" in field or not -(2**63) <= value < 2**63:
+        raise ValueError("is not an integer of 64 bits; labels and ids are integers")
+    return int(value)
+
+
+def _parse_float(field: bytes) -> float:
+    try:
+        value = float(field)
+    except ValueError:
+        raise ValueError("is not a number; write numbers separated by commas") from None
+    if b"_" in field or not abs(value) <= float(np.finfo(np.float32).max):
+        raise ValueError("is not a finite 32-bit number; fill in or remove such values")
+    return value
+
+
+def _parse_optional_float(field: bytes) -> float:
+    return math.nan if field.strip().lower() in (b"", b"nan") else _parse_float(field)
+
+
+def _parse_binary(field: bytes) -> float:
+    try:
+        value = _parse_optional_float(field)
+    except ValueError:
+        value = 2.0
+    if value not in (0.0, 1.0) and not math.isnan(value):
+        raise ValueError(f"holds the label {_quote(field)}; labels are 0, 1, or empty where missing")
+    return value
+
+
+def _quote(line: bytes) -> str:
+    return repr(line.strip()[:40].decode("ascii", "replace"))

@@ -1,0 +1,141 @@
+"""Tables of texts: CSV and TSV with a header, and .smi files (a SMILES and its name on each line)."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from mnagt.data.archives import MAX_PARSED_BYTES, Archive
+from mnagt.data.registry import TABLES
+from mnagt.errors import InputError, join_names, quote
+
+_SMILES_NAMES = ("smiles", "smile", "smi", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "structure")
+_NO_TARGETS = ("", "id", "mol_id", "name", "mol_name", "cid", "inchi", "inchikey", "split")
+"""Columns that are no targets unless they are named."""
+_MAX_LISTED = 40
+"""Columns that a message lists."""
+_MAX_FIELD_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table of texts."""
+
+    label: str
+    """The file, for messages."""
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+    lines: list[int]
+    """The line of each row in the file, counted from 1."""
+
+    @property
+    def name(self) -> str:
+        """The file's name without its suffixes."""
+        return Path(self.label.removesuffix(".gz")).stem
+
+    def select(self, rows: Sequence[int]) -> "Table":
+        """Only these rows, in this order."""
+        return replace(self, rows=[self.rows[row] for row in rows], lines=[self.lines[row] for row in rows])
+
+    @cached_property
+    def _indices(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.columns)}
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column, stripped."""
+        index = self._indices[name]
+        return [row[index].strip() for row in self.rows]
+
+    def find_smiles_column(self, name: str | None = None) -> str:
+        """The column ``name``, or else the first with a usual name for SMILES."""
+        if name is not None:
+            return self._check_column(name, "smiles")
+        by_name = {column.strip().lower(): column for column in reversed(self.columns)}
+        found = [by_name[usual] for usual in _SMILES_NAMES if usual in by_name]
+        if not found:
+            raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
+        return found[0]
+
+    def find_target_columns(self, names: Sequence[str] | None, other: str) -> tuple[str, ...]:
+        """The columns ``names``, or else the only one besides ``other`` that can be a target, if there is any."""
+        if names is not None:
+            return tuple(self._check_column(name, "target") for name in dict.fromkeys(names))
+        found = [c for c in self.columns if c != other and c.strip().lower() not in _NO_TARGETS]
+        if len(found) > 1:
+            raise InputError(f"{self.label}: which columns are to be learned? Name them (--target); {self._available}")
+        return tuple(found)
+
+    def _check_column(self, name: str, option: str) -> str:
+        if name not in self._indices:
+            raise InputError(f"{self.label}: no column {quote(name)} (--{option}); {self._available}")
+        return name
+
+    @property
+    def _available(self) -> str:
+        names = [*self.columns[:_MAX_LISTED], *["..."] * (len(self.columns) > _MAX_LISTED)]
+        return f"there are: {join_names(names, 600)}"
+
+    def locate(self, row: int, column: str | None = None) -> str:
+        """Where a row or cell is in the file, for messages."""
+        return f"{self.label}, line {self.lines[row]}" + ("" if column is None else f", column {quote(column)}")
+
+
+def read_table(path: Path) -> Table:
+    """The table in a file."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; give a table of molecules ({', '.join(TABLES)}, each also as .gz)")
+    text = _read_text(path)
+    if not text.strip():
+        raise InputError(f"{path}: the file is empty; give a table with a header and a row a molecule")
+    suffix = Path(str(path).lower().removesuffix(".gz")).suffix
+    if suffix in (".smi", ".smiles"):
+        return _parse_smiles_lines(path, text)
+    delimiter = "\t" if suffix == ".tsv" else max(",;\t", key=text.split("\n", 1)[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows, lines, limit = [], [], csv.field_size_limit(_MAX_FIELD_BYTES)
+    try:
+        columns = tuple(next(reader))
+        for row in reader:
+            if len(row) not in (0, len(columns)):
+                raise InputError(
+                    f"{path}, line {reader.line_num}: {len(row)} fields, and the header has {len(columns)}; fix "
+                    "the row (text with commas goes between quotes)"
+                )
+            rows.append(row or [""] * len(columns))
+            lines.append(reader.line_num)
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}; fix the row") from None
+    finally:
+        csv.field_size_limit(limit)
+    if twice := [name for name, count in Counter(columns).items() if count > 1]:
+        raise InputError(f"{path}, line 1: column {quote(twice[0])} is there twice; rename one")
+    return Table(str(path), columns, *_drop_empty_end(rows, lines))
+
+
+def _read_text(path: Path) -> str:
+    content = b"".join(Archive(path.parent).read_blocks(path.name, MAX_PARSED_BYTES))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        byte = content[error.start]
+        raise InputError(f"{path}, line {line}: byte 0x{byte:02x} is not UTF-8; save the file in UTF-8") from None
+
+
+def _parse_smiles_lines(path: Path, text: str) -> Table:
+    """A SMILES on each line, and after a space or tab its name. A first line that says so is a header."""
+    rows = [[*line.split(maxsplit=1), "", ""][:2] for line in text.split("\n")]
+    lines = list(range(1, len(rows) + 1))
+    if rows[0][0].lower() in _SMILES_NAMES:
+        rows, lines = rows[1:], lines[1:]
+    return Table(str(path), ("smiles", "name"), *_drop_empty_end(rows, lines))
+
+
+def _drop_empty_end(rows: list[list[str]], lines: list[int]) -> tuple[list[list[str]], list[int]]:
+    """Without empty rows at the end."""
+    while rows and not any(rows[-1]):
+        rows.pop()
+    return rows, lines[: len(rows)]

@@ -1,0 +1,228 @@
+"""Reads the text layout of the TU collection (Morris et al., 2020): ``NAME_A.txt``, ``NAME_graph_indicator.txt``, ...
+
+Nodes and graphs count from 1; where a 0 occurs among the ids of a file, that file counts from 0. Where graphs count
+from 0 and no edge names node 0, nodes count from 0 too, unless an edge names a node that then would be missing.
+
+Graphs are undirected. Self loops are dropped (:math:`\\hat A` adds its own), the first of equal edges is kept, and
+where only one of (u, v) and (v, u) is there, the other is added with its labels and values.
+
+Labels may be any integers: the categories of a column are its values in order, and the values are kept as names.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.dataset_files import DatasetFiles, find_tu_files
+from mnagt.data.readers.number_tables import parse_floats
+from mnagt.errors import InputError
+from mnagt.graphs.sparse import ptr_from_counts
+from mnagt.tasks import Regression, SingleLabel, Task, Unlabelled
+
+VERSION = "tu-2"
+"""Changes whenever the same files would be read differently."""
+
+_log = logging.getLogger(__name__)
+
+
+def read_tu(path: Path) -> PackedDataset:
+    """The data set in ``path``: a zip, or a folder that holds the text files, at its top or in ``raw/``."""
+    files = find_tu_files(Path(path))
+    graph_of_node, graphs_from = _graph_of_node(files)
+    sizes = np.bincount(graph_of_node)
+    task, targets = _targets(files, len(sizes))
+    nodes = _Columns.read(files, "node", len(graph_of_node))
+
+    ends = _edges(files, graph_of_node, graphs_from)
+    edges = _Columns.read(files, "edge", len(ends))
+    destination, source, line = _undirected_edges(files.name, ends, has_columns=bool(edges))
+
+    node_ptr = ptr_from_counts(torch.from_numpy(sizes))
+    in_degree = np.bincount(destination, minlength=len(graph_of_node))
+    first = node_ptr.numpy()[:-1].astype(np.int32)[graph_of_node]
+    source -= first[destination]
+    edges = edges.select(line)
+    return PackedDataset(
+        name=files.name,
+        task=task,
+        node_ptr=node_ptr,
+        edge_ptr=ptr_from_counts(torch.from_numpy(in_degree))[node_ptr],
+        source=torch.from_numpy(source),
+        in_degree=torch.from_numpy(in_degree.astype(np.int32)),
+        targets=targets,
+        is_symmetric=True,
+        label_counts=nodes.label_counts | edges.label_counts,
+        node_labels=nodes.labels,
+        node_values=nodes.values,
+        edge_labels=edges.labels,
+        edge_values=edges.values,
+        vocabularies=nodes.vocabularies | edges.vocabularies,
+    )
+
+
+def _graph_of_node(files: DatasetFiles) -> tuple[NDArray[np.int32], int]:
+    """The graph of each node, from 0, and the number of the first graph in the file."""
+    ids = files.read_integers("graph_indicator", columns=1)[:, 0]
+    base = min(int(ids[0]), 1)
+    where = files.label("graph_indicator")
+    if base < 0:
+        raise InputError(f"{where}, line 1: graph {base} is below 0; graphs count from 0 or 1")
+    step = np.diff(ids, prepend=base)
+    if (step < 0).any():
+        at = int((step < 0).argmax())
+        raise InputError(
+            f"{where}, line {at + 1}: graph {ids[at]} comes after graph {ids[at - 1]}; sort the nodes by graph"
+        )
+    is_gap = step > 1
+    is_gap[0] = ids[0] > base
+    if is_gap.any():
+        at = int(is_gap.argmax())
+        missing = base if at == 0 else int(ids[at - 1]) + 1
+        raise InputError(f"{where}, line {at + 1}: graph {missing} has no nodes; leave it out and renumber the others")
+    return (ids - base).astype(np.int32), base
+
+
+def _targets(files: DatasetFiles, graphs: int) -> tuple[Task, Tensor]:
+    """Classes from ``graph_labels``, or else numbers from ``graph_attributes``, or else nothing."""
+    if "graph_labels" in files:
+        labels = files.read_integers("graph_labels", columns=1)[:, 0]
+        files.check_count("graph_labels", len(labels), graphs, "graph")
+        values, index = np.unique(labels, return_inverse=True)
+        if len(values) < 2:
+            raise InputError(
+                f"{files.label('graph_labels')}: every graph is of class {values[0]}; give at least 2 classes"
+            )
+        return SingleLabel(tuple(map(str, values.tolist()))), torch.from_numpy(index.astype(np.int64))
+    if "graph_attributes" in files:
+        values = _read_floats(files, "graph_attributes", graphs, "graph")
+        names = tuple(f"target_{i}" for i in range(values.shape[1]))
+        return Regression(names), values
+    return Unlabelled(), torch.zeros(graphs, 0)
+
+
+def _edges(files: DatasetFiles, graph_of_node: NDArray[np.int32], graphs_from: int) -> NDArray[np.int32]:
+    """(source, destination) of each line, from 0."""
+    ends = files.read_integers("A", columns=2)
+    nodes = len(graph_of_node)
+    base = 0 if (ends == 0).any() or (graphs_from == 0 and int(ends.max()) < nodes) else 1
+    if int(ends.min()) < base or int(ends.max()) >= nodes + base:
+        at = int(((ends < base) | (ends >= nodes + base)).any(axis=1).argmax())
+        raise InputError(
+            f"{files.label('A')}, line {at + 1}: edge {ends[at, 0]}, {ends[at, 1]} names a missing node;"
+            f" graph_indicator has nodes {base} to {nodes - 1 + base}"
+        )
+    ends = ends.astype(np.int32, copy=False)
+    ends -= base
+    is_across = graph_of_node[ends[:, 0]] != graph_of_node[ends[:, 1]]
+    if is_across.any():
+        at = int(is_across.argmax())
+        u, v = ends[at].tolist()
+        raise InputError(
+            f"{files.label('A')}, line {at + 1}: edge {u + base}, {v + base} joins two graphs, number"
+            f" {graph_of_node[u] + 1} and {graph_of_node[v] + 1}; remove it or correct graph_indicator"
+        )
+    return ends
+
+
+def _undirected_edges(
+    name: str, ends: NDArray[np.int32], *, has_columns: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Destination and source of each edge, sorted, and the line that its columns come from if there are any."""
+    is_loop = ends[:, 0] == ends[:, 1]
+    loops = int(is_loop.sum())
+    line = np.flatnonzero(~is_loop) if has_columns else np.empty(0, np.int64)
+    if loops:
+        ends = ends[~is_loop]
+    given = len(ends)
+    # One sortable number an edge: destination above, source below.
+    key = ends[:, 1].astype(np.int64) << 32 | ends[:, 0]
+    del ends, is_loop
+    if has_columns:
+        key, first = np.unique(key, return_index=True)
+        line, distinct = line[first], len(key)
+        reverse = _reverse(key)
+        is_missing = ~np.isin(reverse, key, assume_unique=True)
+        key, line = np.concatenate([key, reverse[is_missing]]), np.concatenate([line, line[is_missing]])
+        order = key.argsort(kind="stable")
+        key, line = key[order], line[order]
+    else:
+        # Without columns it does not matter which way round the edges are sorted first.
+        key = _sorted_distinct(_reverse(key))
+        distinct = len(key)
+        reverse = _sorted_distinct(_reverse(key))
+        if not np.array_equal(key, reverse):
+            key = np.union1d(key, reverse)
+        del reverse
+    for count, what in (
+        (loops, "self loops were dropped"),
+        (given - distinct, "repeated edges were dropped"),
+        (len(key) - distinct, "missing reverse edges were added"),
+    ):
+        if count:
+            _log.info("%s: %d %s", name, count, what)
+    return key >> 32, key.astype(np.int32), line
+
+
+def _reverse(key: NDArray[np.int64]) -> NDArray[np.int64]:
+    return key >> 32 | key << 32
+
+
+def _sorted_distinct(key: NDArray[np.int64]) -> NDArray[np.int64]:
+    if (key[1:] > key[:-1]).all():
+        return key
+    key = np.sort(key, kind="stable")
+    is_new = key[1:] != key[:-1]
+    return key if is_new.all() else key[np.concatenate([[True], is_new])]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of nodes or edges."""
+
+    labels: Tensor | None
+    values: Tensor | None
+    label_counts: dict[str, tuple[int, ...]]
+    vocabularies: dict[str, tuple[str, ...]]
+
+    def __bool__(self) -> bool:
+        return self.labels is not None or self.values is not None
+
+    @classmethod
+    def read(cls, files: DatasetFiles, kind: str, count: int) -> "_Columns":
+        """The columns of ``kind``, 'node' or 'edge', of which there are ``count``."""
+        labels, values, label_counts, vocabularies = None, None, {}, {}
+        field = f"{kind}_labels"
+        if field in files:
+            raw = files.read_integers(field)
+            files.check_count(field, len(raw), count, kind)
+            labels = torch.empty(raw.shape, dtype=torch.int32)
+            for column in range(raw.shape[1]):
+                names, index = np.unique(raw[:, column], return_inverse=True)
+                labels[:, column] = torch.from_numpy(index)
+                vocabularies[f"{field}/{column}"] = tuple(map(str, names.tolist()))
+            label_counts[field] = tuple(len(names) for names in vocabularies.values())
+        if f"{kind}_attributes" in files:
+            values = _read_floats(files, f"{kind}_attributes", count, kind)
+        return cls(labels, values, label_counts, vocabularies)
+
+    def select(self, line: NDArray[np.int64]) -> "_Columns":
+        """The rows ``line``."""
+        rows = torch.from_numpy(line)
+        return _Columns(
+            None if self.labels is None else self.labels[rows],
+            None if self.values is None else self.values[rows],
+            self.label_counts,
+            self.vocabularies,
+        )
+
+
+def _read_floats(files: DatasetFiles, field: str, count: int, what: str) -> Tensor:
+    values = parse_floats(files.read_blocks(field), files.label(field))
+    files.check_count(field, len(values), count, what)
+    return torch.from_numpy(values)

@@ -1,0 +1,268 @@
+"""Data sets by name: where each comes from, what is published about it, and how to load it."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mnagt.data.packed import PackedDataset
+from mnagt.errors import InputError
+from mnagt.registry import lookup
+from mnagt.tasks import Task
+
+if TYPE_CHECKING:
+    from mnagt.data.readers.attributed_graphs import AttributedGraphs
+
+
+@dataclass(frozen=True)
+class Source:
+    """A public data set. The statistics are the published ones; an edge counts once, whichever way it runs."""
+
+    name: str
+    kind: str
+    """How it is stored, a key of ``LOADERS``."""
+    description: str
+    graphs: int
+    classes: int
+    """Or, where the metric is not accuracy, how many questions or numbers a graph has."""
+    mean_nodes: float
+    mean_edges: float
+    meanings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What the values in the files stand for, by column ('node_labels/0', ...); 'classes' are the graph labels."""
+    metric: str = "accuracy"
+    """The score that it is judged by."""
+    archive: str = ""
+    """The zip at OGB's site."""
+
+    @property
+    def has_official_split(self) -> bool:
+        """Whether an official split comes with it."""
+        return self.kind != "tu"
+
+    @property
+    def availability(self) -> str:
+        """Where it comes from if it is not in the data root."""
+        if self.kind == "stdlib":
+            return "made from Python's own sources at first use"
+        return "downloaded at first use" if self.kind == "tu" or self.archive else "not here; nor to be downloaded"
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        """What its zip or folder may be called."""
+        return tuple(dict.fromkeys([self.name, self.name.replace("-", "_"), Path(self.archive).stem or self.name]))
+
+
+MUTAG_MEANINGS = {
+    "node_labels/0": {"0": "C", "1": "N", "2": "O", "3": "F", "4": "I", "5": "Cl", "6": "Br"},
+    "edge_labels/0": {"0": "aromatic", "1": "single", "2": "double", "3": "triple"},
+    "classes": {"1": "mutagenic", "-1": "not mutagenic"},
+}
+
+TABLES = (".csv", ".tsv", ".smi", ".smiles")
+"""How the names of tables of molecules end; each may be followed by .gz."""
+
+EMBEDDED = Path(__file__).parent / "files"
+"""Data sets that come with the package."""
+
+
+def _molecules(name: str, what: str, graphs: int, tasks: int, nodes: float, edges: float, metric: str) -> Source:
+    archive = f"csv_mol_download/{'lipophilicity' if name == 'lipo' else name}.zip"
+    return Source(f"ogbg-mol{name}", "ogb", what, graphs, tasks, nodes, edges, {}, metric, archive)
+
+
+DATASETS: dict[str, Source] = {
+    source.name: source
+    for source in (
+        Source("MUTAG", "tu", "nitroaromatics; mutagenic or not", 188, 2, 17.93, 19.79, MUTAG_MEANINGS),
+        Source("NCI1", "tu", "compounds; active against lung cancer cells or not", 4110, 2, 29.87, 32.30),
+        Source("NCI109", "tu", "compounds; active against ovarian cancer cells or not", 4127, 2, 29.68, 32.13),
+        Source("PROTEINS", "tu", "secondary structures of proteins; enzyme or not", 1113, 2, 39.06, 72.82),
+        Source("COLLAB", "tu", "ego networks of physicists; one of 3 fields", 5000, 3, 74.49, 2457.78),
+        _molecules("pcba", "PubChem assays; active in each or not", 437929, 128, 25.97, 28.11, "ap"),
+        _molecules("hiv", "inhibits HIV or not", 41127, 1, 25.5, 27.5, "rocauc"),
+        _molecules("tox21", "toxic in each of 12 assays or not", 7831, 12, 18.6, 19.3, "rocauc"),
+        _molecules("toxcast", "toxic in each of 617 assays or not", 8576, 617, 18.8, 19.3, "rocauc"),
+        _molecules("muv", "PubChem assays, made hard; active or not", 93087, 17, 24.2, 26.3, "ap"),
+        _molecules("bace", "inhibits beta-secretase 1 or not", 1513, 1, 34.1, 36.9, "rocauc"),
+        _molecules("bbbp", "passes the blood-brain barrier or not", 2039, 1, 24.1, 26.0, "rocauc"),
+        _molecules("clintox", "drugs; approved, and toxic in trials, or not", 1477, 2, 26.2, 27.9, "rocauc"),
+        _molecules("sider", "drugs; each of 27 kinds of side effect or not", 1427, 27, 33.6, 35.4, "rocauc"),
+        _molecules("esol", "solubility in water", 1128, 1, 13.3, 13.7, "rmse"),
+        _molecules("freesolv", "free energy of hydration", 642, 1, 8.7, 8.4, "rmse"),
+        _molecules("lipo", "lipophilicity", 4200, 1, 27.0, 29.5, "rmse"),
+        Source("ogbg-code2", "ogb", "Python methods; their names", 452741, 1, 125.2, 124.2, {}, "f1", "code2.zip"),
+        Source("pypi_ast", "ogb", "methods of 531 Python packages; their names", 89372, 1, 111.4, 110.4, {}, "f1"),
+        Source("stdlib", "stdlib", "functions of Python's own library; their names", 12905, 1, 73.7, 72.7, {}, "f1"),
+    )
+}
+
+
+def data_root() -> Path:
+    """Where downloaded data sets lie: ``MNAGT_DATA``, or else ``~/.cache/mnagt/data``."""
+    return Path(os.environ.get("MNAGT_DATA") or "~/.cache/mnagt/data").expanduser()
+
+
+def load_dataset(
+    name_or_path: str | Path,
+    root: Path | None = None,
+    *,
+    smiles: str | None = None,
+    targets: Sequence[str] | None = None,
+    task: str | Task = "auto",
+    group: str | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> PackedDataset:
+    """Load a data set by name or path.
+
+    Args:
+        name_or_path: A name in ``DATASETS``; or a zip or folder in the TU or OGB layout; a table of molecules (CSV,
+            TSV, .smi); or graphs of your own: JSONL, GraphML, a folder with tables of graphs, nodes and edges.
+        root: Where a named data set is looked for, as NAME.zip, NAME/ or NAME/raw/, and downloaded to if missing;
+            ``data_root()`` by default. MUTAG comes with the package.
+        smiles: The column of SMILES of a table, where it cannot be guessed.
+        targets: The target columns of a table or of your own graphs, where they cannot be guessed.
+        task: The kind of targets; see ``read_molecules``, which also reports the rows that it left out.
+        group: The column whose groups stay together in a group split.
+        columns: The columns that a model reads, by kind (``TrainedModel.columns``); by default all.
+
+    >>> from mnagt import load_dataset
+    >>> len(load_dataset("MUTAG"))
+    188
+    """
+    name = str(name_or_path)
+    if is_molecule_table(name):
+        from mnagt.data.readers.attributed_graphs import encode_groups
+        from mnagt.data.readers.molecule_table import read_molecules
+
+        found = read_molecules(os.path.expanduser(name), smiles=smiles, targets=targets, task=task)
+        if group is None:
+            return found.dataset
+        return replace(found.dataset, groups=encode_groups(found.table.select(found.kept.tolist()), group))
+    if smiles is None and (read := find_graph_reader(name)):
+        return read().pack(targets=targets, task=task, group=group, columns=columns)
+    if (smiles, targets, task, group) != (None, None, "auto", None):
+        raise InputError(f"{name}: columns and task can only be chosen of a table ({', '.join(TABLES)})")
+    if name not in DATASETS or (isinstance(name_or_path, Path) and name_or_path.exists()):
+        path = Path(os.path.expanduser(name))
+        if os.path.exists(path):
+            return _read(path)
+        if isinstance(name_or_path, Path) or os.sep in name or path.suffix:
+            raise InputError(f"{path}: no such file or folder; data sets by name: {', '.join(sorted(DATASETS))}")
+    source = _by_stem().get(name) or lookup(DATASETS, name, "data set")
+    return LOADERS[source.kind](source, root or data_root())
+
+
+def is_molecule_table(path: str | Path) -> bool:
+    """Whether a file of this name is a table of molecules."""
+    return str(path).lower().removesuffix(".gz").endswith(TABLES)
+
+
+def find_graph_reader(path: str | Path) -> "Callable[[], AttributedGraphs] | None":
+    """What reads the JSONL, the GraphML or the three tables at ``path``; None where it is none of them."""
+    from mnagt.data.readers import graphml, jsonl, node_edge_tables
+
+    if str(path) in DATASETS:
+        return None
+    path = Path(os.path.expanduser(path))
+    suffixes = {jsonl.SUFFIXES: jsonl.read_jsonl, graphml.SUFFIXES: graphml.read_graphml}
+    for suffix, read in suffixes.items():
+        if path.name.lower().removesuffix(".gz").endswith(suffix):
+            if not os.path.exists(path):
+                raise InputError(f"{path}: no such file; give graphs of your own, or the name of a data set")
+            return partial(read, path)
+    if not os.path.isdir(path):  # unlike Path.is_dir, False for a SMILES too long for a name
+        return None
+    if node_edge_tables.find_table_files(path):
+        return partial(node_edge_tables.read_node_edge_tables, path)
+    return partial(graphml.read_graphml, path) if graphml.graphml_files(path) else None
+
+
+def category_meanings(dataset: PackedDataset, column: str) -> tuple[str, ...]:
+    """What the categories of ``column`` ('node_labels/0', ..., or 'classes') stand for, as far as is known."""
+    values = getattr(dataset.task, "classes", ()) if column == "classes" else dataset.vocabularies.get(column, ())
+    published = DATASETS[dataset.name].meanings.get(column, {}) if dataset.name in DATASETS else {}
+    return tuple(published.get(value, value) for value in values)
+
+
+def locate_dataset(name: str, root: Path) -> Path | None:
+    """Where the data set called ``name`` lies; None if it would have to be downloaded."""
+    marks = [f"{inner}{name}_A.txt" for inner in ("", "raw/", f"{name}/")]
+    stems = (name,)
+    if (source := DATASETS.get(name)) and source.kind == "ogb":
+        marks, stems = ["raw/num-node-list.csv.gz"], source.stems
+    for stem in stems:
+        zipped, folder = root / f"{stem}.zip", root / stem
+        if os.path.exists(zipped):
+            return zipped
+        if any(os.path.exists(folder / mark) for mark in marks):
+            return folder
+    embedded = EMBEDDED / f"{name}.zip"
+    return embedded if embedded.exists() else None
+
+
+def _by_stem() -> dict[str, Source]:
+    """The data sets by what their zips and folders may be called."""
+    return {stem: source for source in DATASETS.values() for stem in source.stems}
+
+
+def _load_tu(source: Source, root: Path) -> PackedDataset:
+    from mnagt.data.download import download_tu
+
+    return _read_tu(locate_dataset(source.name, root) or download_tu(source.name, root))
+
+
+def _load_ogb(source: Source, root: Path) -> PackedDataset:
+    from mnagt.data.download import download_ogb
+
+    return _read_ogb(locate_dataset(source.name, root) or download_ogb(source.name, source.archive, root), source)
+
+
+def _read(path: Path) -> PackedDataset:
+    from mnagt.data.memmap import is_packed_folder, open_packed
+    from mnagt.data.readers.dataset_files import is_ogb_layout
+
+    if is_packed_folder(path):
+        return open_packed(path)
+    return _read_ogb(path) if is_ogb_layout(path) else _read_tu(path)
+
+
+def _read_tu(path: Path) -> PackedDataset:
+    from mnagt.data import cache
+    from mnagt.data.readers import tu
+    from mnagt.data.readers.dataset_files import find_tu_files
+
+    parts = [part for file in find_tu_files(path).paths for part in (file.name, file)]
+    return cache.load_or_build(tu.VERSION, *parts, build=lambda: tu.read_tu(path))
+
+
+def _read_ogb(path: Path, source: Source | None = None) -> PackedDataset:
+    """The task is known by the name of the source, or of the folder."""
+    from mnagt.data import cache
+    from mnagt.data.readers import ogb
+    from mnagt.data.readers.dataset_files import find_ogb_files
+
+    files = find_ogb_files(path)
+    source = source or _by_stem().get(files.name)
+    name, metric = (files.name, None) if source is None else (source.name, source.metric)
+    parts = [part for file in files.paths for part in (f"{file.parent.name}/{file.name}", file)]
+    return cache.load_or_build(
+        ogb.VERSION, name, metric or "", *parts, build=lambda: ogb.read_ogb(path, name=name, metric=metric)
+    )
+
+
+def _load_stdlib(source: Source, root: Path) -> PackedDataset:
+    """Made from the sources of the interpreter that runs, whose version is in its name."""
+    from mnagt.data import cache
+    from mnagt.data.readers import code, ogb
+
+    parts = (code.VERSION, ogb.VERSION, code.stdlib_name(), str(code.stdlib_folder()))
+    return cache.load_or_build(*parts, build=code.read_stdlib)
+
+
+LOADERS: dict[str, Callable[[Source, Path], PackedDataset]] = {
+    "tu": _load_tu,
+    "ogb": _load_ogb,
+    "stdlib": _load_stdlib,
+}

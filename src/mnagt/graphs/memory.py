@@ -1,0 +1,64 @@
+"""The free memory of a device, and sizes for messages."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+_UNKNOWN = 2**62
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on ``device``. On a CPU, by the kernel and by the cgroups that we are in."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + held
+    return min((_of_kernel(), *_of_cgroups()), default=_UNKNOWN)
+
+
+def _of_kernel() -> int:
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return _UNKNOWN
+
+
+def _of_cgroups() -> Iterator[int]:
+    """The free memory under each limit; cached pages of files count as free."""
+    for line in _lines(Path("/proc/self/cgroup")):
+        number, controllers, path = line.split(":", 2)
+        if number != "0" and "memory" not in controllers.split(","):
+            continue
+        root = _CGROUPS if number == "0" else _CGROUPS / "memory"
+        limit, used = ("memory.max", "memory.current") if number == "0" else ("limit_in_bytes", "usage_in_bytes")
+        prefix = "" if number == "0" else "memory."
+        group = root / path.strip("/")
+        for folder in (group, *group.parents):
+            max_bytes, used_bytes = (_number(folder / f"{prefix}{name}") for name in (limit, used))
+            if max_bytes is not None and used_bytes is not None:
+                stats = dict(each.split() for each in _lines(folder / "memory.stat") if len(each.split()) == 2)
+                yield max_bytes - used_bytes + sum(int(stats.get(name, 0)) for name in ("inactive_file", "active_file"))
+            if folder == root:
+                break
+
+
+def _number(path: Path) -> int | None:
+    (text, *_) = [*_lines(path), ""]
+    return int(text) if text.isdigit() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def format_bytes(size: float) -> str:
+    """A number of bytes for a message."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"

@@ -1,0 +1,91 @@
+"""Several models whose probabilities are averaged, and how far they agree."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.inference.model_folder import Graphs, TrainedModel, load_model
+from mnagt.inference.outputs import average_probabilities
+from mnagt.tasks import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble(TrainedModel):
+    """Several models of the same task used as one, such as runs with different seeds.
+
+    Probabilities, or values in regression, are averaged with weights. Columns, task and origin are those of the first
+    member.
+
+    >>> from mnagt import Ensemble, load_dataset, load_model
+    >>> ensemble = Ensemble.of([load_model("runs/a"), load_model("runs/b")])
+    >>> len(ensemble.predict(load_dataset("MUTAG"))["prediction"])
+    188
+    """
+
+    members: tuple[TrainedModel, ...] = ()
+
+    @classmethod
+    def of(cls, members: Sequence[TrainedModel]) -> "Ensemble":
+        """The ensemble of these models; an error where their tasks differ."""
+        first = members[0]
+        for number, other in enumerate(members[1:], start=2):
+            if not first.task.can_join(other.task):
+                raise InputError(
+                    f"the members of an ensemble have the same task, and model {number} has another than the first: "
+                    f"{other.task.describe()}, not {first.task.describe()}; choose models of the same data"
+                )
+        inherited = {
+            field.name: getattr(first, field.name) for field in fields(TrainedModel) if field.name != "calibration"
+        }
+        return cls(**inherited, members=tuple(members))
+
+    @classmethod
+    def load(cls, folders: Sequence[Path | str]) -> "Ensemble":
+        """The models in these folders."""
+        return cls.of([load_model(folder) for folder in folders])
+
+    def outputs(
+        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
+    ) -> Float[Tensor, "some outputs"]:
+        """Outputs whose probabilities are the means of the members', each calibrated if it has been."""
+        return average_outputs(self.task, self._member_outputs(graphs, indices, device))
+
+    def predict(
+        self,
+        graphs: Graphs,
+        indices: Int[Tensor, "some"] | None = None,
+        device: torch.device | str = "cpu",
+        *,
+        level: float | None = None,
+    ) -> dict[str, list]:
+        """As of one model, and in columns called 'spread' the deviation between the members."""
+        each = self._member_outputs(graphs, indices, device)
+        return self.answers(average_outputs(self.task, each), level) | member_deviation(self.task, each)
+
+    def _member_outputs(
+        self, graphs: Graphs, indices: Int[Tensor, "some"] | None, device: torch.device | str
+    ) -> Float[Tensor, "members some outputs"]:
+        outputs = (member.apply_temperature(member.outputs(graphs, indices, device)) for member in self.members)
+        converted = map(self.task.convert_output, outputs, (member.task for member in self.members))
+        return torch.stack(list(converted))
+
+
+def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> Float[Tensor, "some outputs"]:
+    """Outputs whose probabilities, or numbers, are the means of the members'."""
+    weights = [1 / len(each)] * len(each)
+    return average_probabilities(task, task.to_probability(each.double()), weights).to(each.dtype)
+
+
+def member_deviation(task: Task, each: Float[Tensor, "members some outputs"]) -> dict[str, list]:
+    """The deviation between members of each probability or number in the table of answers."""
+    columns = [task.decode(output) for output in each]
+    numbers = [name for name, values in columns[0].items() if not any(isinstance(value, str) for value in values)]
+    return {
+        f"spread {name}": torch.tensor([column[name] for column in columns]).std(dim=0, correction=0).tolist()
+        for name in numbers
+    }

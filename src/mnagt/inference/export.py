@@ -1,0 +1,394 @@
+"""A trained model as one file for other programs: ONNX, or PyTorch's exported program.
+
+The file holds the whole way from the tables of graphs to the model's outputs, subtree names included, for any number of
+graphs, nodes and edges. What is traced is the model's own code, on a batch that does its sums and layouts by operations
+that ONNX has. Every export is held against the model before it is written.
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from mnagt.errors import InputError
+from mnagt.files import write_atomically
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.buckets import Bucket, Buckets, Layout
+from mnagt.graphs.encodings import ENCODINGS
+from mnagt.graphs.features import Features
+from mnagt.graphs.sparse import Incidence, ptr_from_counts
+from mnagt.graphs.weisfeiler_lehman import ODD, fragment_colours, mix_bits, shift_right, wl_colours
+from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.migrations import EXPORT_INPUTS
+from mnagt.tasks import task_to_dict
+from mnagt.version import __version__
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+TOLERANCE = 1e-4
+"""How far an export's outputs may lie from the model's own: this much, and this share of them."""
+
+_MISSING = "ONNX needs packages that are not installed: pip install 'mnagt[export]'"
+_TRACED = (5, 1, 4, 2, 7, 3)
+_CHECKED = ((1,), (1, 1), (1, 11, 3, 1, 6), (23,))
+"""Sizes of the graphs that are traced, and of those that an export is checked on."""
+
+
+def export_onnx(model: TrainedModel | Path | str, path: Path | str) -> None:
+    """Write a model as ONNX, for any number of graphs, nodes and edges. Metadata hold the task and the columns.
+
+    Args:
+        model: The model, or the folder of a run.
+        path: The file to write.
+
+    >>> from mnagt import export_onnx
+    >>> export_onnx("runs/mutag", "mutag.onnx")  # doctest: +SKIP
+    """
+    trained, path = _load(model), Path(path)
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise InputError(_MISSING) from None
+    program, inputs = _trace(trained)
+    with _without_messages(), write_atomically(path) as scratch:
+        written = torch.onnx.export(program, input_names=list(inputs), output_names=["outputs"], verbose=False)
+        assert written is not None
+        _rename_sizes(written.model, inputs)
+        written.model.metadata_props.update(_metadata(trained))
+        written.save(scratch)
+        check_export(OnnxModel(scratch, trained), trained)
+
+
+def export_torch(model: TrainedModel | Path | str, path: Path | str) -> None:
+    """Write a model as a program for ``torch.export.load``.
+
+    Args:
+        model: The model, or the folder of a run.
+        path: The file to write.
+
+    >>> from mnagt import export_torch
+    >>> export_torch("runs/mutag", "mutag.pt2")  # doctest: +SKIP
+    """
+    trained, path = _load(model), Path(path)
+    program, _ = _trace(trained)
+    kept = io.BytesIO()
+    with _without_messages():
+        torch.export.save(program, kept, extra_files=_metadata(trained))
+        kept.seek(0)
+        loaded = torch.export.load(kept).module()
+        check_export(lambda batch: loaded(export_inputs(batch, trained)), trained)
+    with write_atomically(path) as scratch:
+        scratch.write_bytes(kept.getvalue())
+
+
+FORMATS: dict[str, Callable[[TrainedModel | Path | str, Path | str], None]] = {
+    "onnx": export_onnx,
+    "torch": export_torch,
+}
+
+
+class ExportedModel(nn.Module):
+    """The model as a function of plain tensors.
+
+    ``sizes`` int64 [graphs]: nodes of each graph. ``graph_of_node`` int64 [nodes]: 0, 0, 0, 1, 1, ... ``edge_index``
+    int64 [2, edges]: source and destination of each edge, nodes counted through all graphs, in any order. Then, where
+    the model reads them, ``node_labels`` and ``edge_labels`` (int64), ``node_values`` and ``edge_values`` (float32),
+    one row each; and encodings that take more than a few operations, such as ``random-walk``.
+    """
+
+    def __init__(self, trained: TrainedModel) -> None:
+        super().__init__()
+        self.model = trained.predictor()
+        self.encodings, self.colours = _encodings(trained), _colours(trained)
+
+    def forward(self, graphs: dict[str, Tensor]) -> Float[Tensor, "graphs outputs"]:
+        graph_of_node, sizes = graphs["graph_of_node"], graphs["sizes"]
+        order = graphs["edge_index"][1].argsort()
+        source, destination = graphs["edge_index"][:, order]
+        in_degree = _scatter_add(torch.zeros_like(graph_of_node), destination, torch.ones_like(destination))
+        batch = _TracedBatch(
+            sizes=sizes,
+            node_ptr=ptr_from_counts(sizes),
+            in_ptr=ptr_from_counts(in_degree),
+            source=source,
+            is_symmetric=False,
+            node_labels=graphs.get("node_labels"),
+            node_values=graphs.get("node_values"),
+            edge_labels=graphs["edge_labels"][order] if "edge_labels" in graphs else None,
+            edge_values=graphs["edge_values"][order] if "edge_values" in graphs else None,
+            encodings={name: graphs[name] for name in self.encodings if name in graphs},
+            home=graph_of_node,
+            end=destination,
+        )
+        names = {name: find(batch, rounds, _colours_by_column) for name, (find, rounds) in self.colours.items()}
+        return self.model(replace(batch, encodings={**batch.encodings, **names}))
+
+
+class OnnxModel(nn.Module):
+    """An exported model in place of the model itself: on a CPU, ONNX Runtime answers single graphs faster."""
+
+    def __init__(self, path: Path | str, trained: TrainedModel, *, threads: int = 1) -> None:
+        super().__init__()
+        try:
+            import onnxruntime
+        except ImportError:
+            raise InputError(_MISSING) from None
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        try:
+            self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # of the runtime's own kinds
+            raise InputError(f"{path}: not an ONNX model ({' '.join(str(error).split())[:120]})") from None
+        self.trained = trained
+        names = [each.name for each in self.session.get_inputs()]
+        self.names = {EXPORT_INPUTS.get(name, name): name for name in names}
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
+        columns = export_inputs(graph, self.trained)
+        inputs = {self.names.get(name, name): column.numpy() for name, column in columns.items()}
+        return torch.from_numpy(self.session.run(None, inputs)[0])
+
+
+def export_inputs(batch: GraphBatch, trained: TrainedModel) -> dict[str, Tensor]:
+    """What ``ExportedModel`` and the files ask for, of these graphs."""
+    inputs = {"sizes": batch.sizes, "graph_of_node": batch.graph_of_node, "edge_index": batch.edge_index}
+    features = trained.model.features
+    for kind, columns in (("node", features.nodes), ("edge", features.edges)):
+        if columns.labels:
+            inputs[f"{kind}_labels"] = getattr(batch, f"{kind}_labels").long()
+        if columns.values:
+            inputs[f"{kind}_values"] = getattr(batch, f"{kind}_values").float()
+    for name, size in _encodings(trained).items():
+        if name not in _colours(trained):
+            given = batch.encodings.get(name)
+            inputs[name] = ENCODINGS[name](batch, size) if given is None else given
+    return inputs
+
+
+def _encodings(trained: TrainedModel) -> dict[str, int]:
+    """Name and size of each encoding that the model and its forest read."""
+    return trained.model.encodings | ({} if trained.forest is None else trained.forest.encodings)
+
+
+def _colours(trained: TrainedModel) -> dict[str, tuple[Callable[..., Tensor], int]]:
+    """WL colours that the exported model computes itself, with their iterations: those that start from labels."""
+    if not trained.model.features.nodes.labels:
+        return {}
+    functions = {"wl-colours": wl_colours, "fragment-colours": fragment_colours}
+    return {name: (functions[name], rounds) for name, rounds in _encodings(trained).items() if name in functions}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _TracedBatch(GraphBatch):
+    """A batch whose sizes are those of tensors, and whose sums are scattered: what tracing can follow."""
+
+    home: Tensor
+    """``graph_of_node``."""
+    end: Tensor
+    """``destination``."""
+
+    @property
+    def num_graphs(self) -> int:
+        return self.sizes.shape[0]
+
+    @property
+    def num_nodes(self) -> int:
+        return self.home.shape[0]
+
+    @property
+    def num_edges(self) -> int:
+        return self.source.shape[0]
+
+    @cached_property
+    def graph_of_node(self) -> Int[Tensor, "nodes"]:
+        return self.home
+
+    @cached_property
+    def destination(self) -> Int[Tensor, "edges"]:
+        return self.end
+
+    @cached_property
+    def neighbours(self) -> Incidence:
+        return _Scattered(self.source, self.end, self.num_nodes)
+
+    @cached_property
+    def edges_into(self) -> Incidence:
+        return _Scattered(None, self.end, self.num_nodes)
+
+    @cached_property
+    def edge_sources(self) -> Incidence:
+        return _Scattered(self.source, None, self.num_edges)
+
+    @cached_property
+    def nodes_of(self) -> Incidence:
+        return _Scattered(None, self.home, self.num_graphs)
+
+    @cached_property
+    def graph_of(self) -> Incidence:
+        return _Scattered(self.home, None, self.num_nodes)
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """One bucket, as wide as the largest graph, and two slots at least: tracing takes a width of one for fixed."""
+        width: Any = self.sizes.max().clamp(min=2).item()
+        torch._check(width >= 2)
+        slot, first = torch.arange(width), self.node_ptr[:-1]
+        row_of_slot = (first[:, None] + slot).clamp(max=self.num_nodes - 1).flatten()
+        slot_of_row = self.home * width + torch.arange(self.num_nodes) - first[self.home]
+        bucket = Bucket(self.num_graphs, width, slot < self.sizes[:, None])
+        return Buckets((bucket,), Layout(row_of_slot, slot_of_row, is_identity=False), self.sizes, self.sizes)
+
+
+class _Scattered(Incidence):
+    """A 0/1 matrix as the column and the row of each one; None where these count 0, 1, 2, ..."""
+
+    def __init__(self, column: Tensor | None, row: Tensor | None, rows: int) -> None:
+        self.index, self.row, self.rows = column, row, rows  # type: ignore[assignment]
+
+    @property
+    def transposed(self) -> Incidence:
+        return _Scattered(self.row, self.index, -1)
+
+    def product(
+        self,
+        x: Float[Tensor, "columns dim"],
+        *,
+        with_self: bool = False,
+        before: Float[Tensor, "columns"] | None = None,
+        after: Float[Tensor, "rows"] | None = None,
+    ) -> Float[Tensor, "rows dim"]:
+        x = x if before is None else before[:, None].to(x.dtype) * x
+        y = x if self.index is None else x.index_select(0, self.index)
+        if self.row is not None:
+            y = _scatter_add(x if with_self else x.new_zeros(self.rows, x.shape[1]), self.row, y)
+        return y if after is None else after[:, None].to(x.dtype) * y
+
+
+def _scatter_add(x: Shaped[Tensor, "rows *dim"], row: Int[Tensor, "some"], y: Shaped[Tensor, "some *dim"]) -> Tensor:
+    """``x.index_add(0, row, y)``, of which ONNX Runtime makes a ScatterND that loses summands with several threads."""
+    return x.scatter_add(0, row if y.ndim == 1 else row[:, None].expand_as(y), y)
+
+
+def _colours_by_column(
+    batch: GraphBatch, rounds: int, nodes: Int[Tensor, "nodes _"] | None, edges: Int[Tensor, "edges _"] | None
+) -> list[Int[Tensor, "nodes"]]:
+    """That of ``wl_colours``, column by column: ONNX Runtime sums integers over an axis in floating point."""
+
+    def of_labels(labels: Tensor | None, like: Tensor) -> Tensor:
+        if labels is None:
+            return torch.full_like(like, ODD)
+        return sum((mix_bits(labels[:, i] + _as_int64((i + 1) * ODD)) for i in range(labels.shape[1])), like * 0)
+
+    names, edge = [of_labels(nodes, batch.graph_of_node)], of_labels(edges, batch.source)
+    for _ in range(rounds):
+        messages = mix_bits(names[-1][batch.source] + edge)
+        names.append(mix_bits(_scatter_add(names[-1] * ODD, batch.destination, messages)))
+    return [shift_right(name, 33).int() for name in names]
+
+
+def _as_int64(number: int) -> int:
+    """As an int64 holds it."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]":
+    """The model as a program over inputs of any size, and the inputs it was traced on."""
+    trained.to("cpu").model.eval()
+    model = ExportedModel(trained)
+    inputs = export_inputs(_random_graphs(trained.model.features, _TRACED), trained)
+    dims = {name: torch.export.Dim(name) for name in ("graphs", "nodes", "edges")}
+    shapes = {name: {axis: dims[what]} for name in inputs for axis, what in [_dynamic_axis(name)]}
+    try:
+        with _without_messages(), torch.no_grad():
+            return torch.export.export(model, (inputs,), dynamic_shapes=(shapes,)), inputs
+    except Exception as error:  # whatever the model does that cannot be traced
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"a {trained.name} with these settings cannot be exported: its layers or readout work on each graph by "
+            f"itself ({reason}); docs/export.md lists models that can"
+        ) from error
+
+
+def _dynamic_axis(name: str) -> tuple[int, str]:
+    """The axis of an input that may have any size, and what it counts."""
+    if name == "edge_index":
+        return 1, "edges"
+    return 0, "graphs" if name == "sizes" else "edges" if name.startswith("edge") else "nodes"
+
+
+def _rename_sizes(model: Any, inputs: dict[str, Tensor]) -> None:
+    """Let the ONNX model call its sizes graphs, nodes and edges."""
+    import onnx_ir
+
+    spelt = {}
+    for value, name in zip(model.graph.inputs, inputs, strict=True):
+        axis, what = _dynamic_axis(name)
+        spelt[str(value.shape[axis])] = what
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        value.shape = onnx_ir.Shape([spelt.get(str(size), size) for size in value.shape])
+
+
+def check_export(exported: Callable[[GraphBatch], Tensor], trained: TrainedModel) -> None:
+    """Refuse an export whose outputs are not those of the model."""
+    for sizes in _CHECKED:
+        batch = _random_graphs(trained.model.features, sizes)
+        with torch.inference_mode():
+            ours, theirs = trained.predictor()(batch), exported(batch)
+        if not torch.allclose(theirs, ours, rtol=TOLERANCE, atol=TOLERANCE):
+            worst = float((theirs - ours).abs().max())
+            raise InputError(f"on graphs of {sizes} nodes the export is {worst:.1e} off its model, {trained.name}")
+
+
+def _random_graphs(features: Features, sizes: Sequence[int], density: float = 0.3, seed: int = 0) -> GraphBatch:
+    """Random graphs with the columns that ``features`` names."""
+    generator = torch.Generator().manual_seed(seed)
+    starts = ptr_from_counts(torch.tensor(sizes)).tolist()
+    pairs = [
+        (torch.rand(size, size, generator=generator) < density).nonzero() + start
+        for start, size in zip(starts, sizes, strict=False)
+    ]
+    edge_index, columns = torch.cat(pairs).T, {}
+    for kind, rows in (("node", sum(sizes)), ("edge", edge_index.shape[1])):
+        read = getattr(features, f"{kind}s")
+        if read.labels:
+            labels = [torch.randint(-1, count, (rows,), generator=generator) for count in read.labels]
+            columns[f"{kind}_labels"] = torch.stack(labels, dim=1)
+        if read.values:
+            columns[f"{kind}_values"] = torch.randn(rows, read.values, generator=generator)
+    return GraphBatch.from_edges(edge_index, list(sizes), **columns)
+
+
+def _load(model: TrainedModel | Path | str) -> TrainedModel:
+    return model if isinstance(model, TrainedModel) else load_model(model)
+
+
+def _metadata(trained: TrainedModel) -> dict[str, str]:
+    """Task, columns, category names and temperature, as JSON."""
+    metadata = {"model": trained.name, "task": task_to_dict(trained.task), "features": asdict(trained.model.features)}
+    metadata |= {"vocabularies": {name: list(words) for name, words in trained.vocabularies.items()}}
+    metadata |= {"temperature": 1.0 if trained.calibration is None else trained.calibration.temperature}
+    return {"mnagt": json.dumps({"version": __version__} | metadata)}
+
+
+@contextmanager
+def _without_messages() -> Iterator[None]:
+    """Without the messages of PyTorch's exporters."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

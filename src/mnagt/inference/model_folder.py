@@ -1,0 +1,329 @@
+"""A trained model in a folder that stands alone: ``config.json`` and ``model.safetensors`` rebuild it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from mnagt.data.categories import align_categories
+from mnagt.data.packed import PackedDataset
+from mnagt.errors import InputError
+from mnagt.files import read_json, write_json, write_text
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Features
+from mnagt.inference.calibration import Calibration
+from mnagt.inference.model_card import model_card
+from mnagt.inference.model_files import (
+    CALIBRATION,
+    CARD,
+    CONFIG,
+    WEIGHTS,
+    check_files,
+    check_fingerprints,
+    fingerprints,
+)
+from mnagt.inference.outputs import compute_outputs
+from mnagt.inference.random_forest import ForestEnsemble, RandomForest
+from mnagt.inference.weights import check_weights, load_tensors, load_weights, save_tensors
+from mnagt.migrations import rename_weights
+from mnagt.models.registry import build_model, full_settings
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.inference_fusion import FusedModel
+from mnagt.settings import from_dict
+from mnagt.tasks import Task, Unlabelled, task_from_dict, task_to_dict
+from mnagt.version import __version__
+
+Graphs = PackedDataset | GraphBatch
+
+SPARE_TENSORS = 64
+"""Parameters that may be created while a model is built and are not part of it."""
+FEW = 32
+"""Up to so many graphs at once the fused model is faster: with more, Python calls no longer dominate."""
+FOREST = "forest."
+"""The tensors of the forest have names that begin so, beside those of the model."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A trained model with its task, settings and calibration: what ``train`` returns and ``load_model`` reads.
+
+    >>> from mnagt import load_dataset, load_model
+    >>> trained = load_model("runs/mutag")
+    >>> list(trained.predict(load_dataset("MUTAG")))
+    ['prediction', 'p(-1)', 'p(1)']
+    """
+
+    model: GraphModel
+    task: Task
+    name: str
+    """Its name in ``MODELS``."""
+    settings: Mapping[str, Any]
+    """The model's settings, in full."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """Where it comes from: data set, run settings."""
+    vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of the categories that it learned from, in its order, by column: 'node_labels/0', ..."""
+    calibration: Calibration | None = None
+    """Temperature and conformal thresholds, fitted to held-out graphs (``mnagt calibrate``)."""
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of the columns that it reads, where the training graphs have any, by kind: 'node_labels', ..."""
+    forest: RandomForest | None = None
+    """A second member of the ensemble; its weight is among the settings."""
+
+    def outputs(
+        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
+    ) -> Float[Tensor, "some outputs"]:
+        """Outputs for the graphs ``indices`` (all, if None), in that order; with a forest, those of the ensemble."""
+        dataset, indices = self._read(graphs, indices, device)
+        is_on_cpu = dataset.device.type == "cpu"
+        return compute_outputs(self.predictor(len(indices) if is_on_cpu else None), dataset, indices).cpu()
+
+    def predictor(self, num_graphs: int | None = None) -> GraphModel | ForestEnsemble:
+        """The module from a batch to outputs: the model, or the ensemble with its forest.
+
+        With ``num_graphs``, in the form that is fastest for so many graphs at once on a CPU.
+        """
+        network = self._fused() if num_graphs is not None and num_graphs <= FEW else self.model
+        if self.forest is None:
+            return network
+        return ForestEnsemble(network, self.forest, self.task, self.settings["forest_weight"])
+
+    @cached_property
+    def _fused(self) -> FusedModel:
+        return FusedModel(self.model)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the model and its forest to ``device``, in place."""
+        self.model.to(device)
+        if self.forest is not None:
+            self.forest.to(device)
+        return self
+
+    def embed(
+        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
+    ) -> Float[Tensor, "some dim"]:
+        """The vector of each of these graphs that the model's head maps to outputs."""
+        dataset, indices = self._read(graphs, indices, device)
+        return compute_outputs(_Embedder(self.model), dataset, indices).cpu()
+
+    def _read(
+        self, graphs: Graphs, indices: Int[Tensor, "some"] | None, device: torch.device | str
+    ) -> tuple[PackedDataset, Int[Tensor, "some"]]:
+        """The graphs as the model reads them; both on ``device``."""
+        dataset = self.align(as_dataset(graphs)).to(device)
+        if next(self.model.parameters()).device != torch.device(device):  # moving a model that is there takes time
+            self.to(device)
+        return dataset, torch.arange(len(dataset)) if indices is None else indices
+
+    def predict(
+        self,
+        graphs: Graphs,
+        indices: Int[Tensor, "some"] | None = None,
+        device: torch.device | str = "cpu",
+        *,
+        level: float | None = None,
+    ) -> dict[str, list]:
+        """Answers as columns of a table, one row a graph. The graphs may come as a batch (``from_pyg``, ...).
+
+        With a ``level``, of a calibrated model: also sets or intervals that hold the truth in that share of cases.
+        """
+        return self.answers(self.outputs(graphs, indices, device), level)
+
+    def answers(self, output: Float[Tensor, "some outputs"], level: float | None = None) -> dict[str, list]:
+        """Outputs as ``predict`` gives them."""
+        columns = self.task.decode(self.apply_temperature(output))
+        if level is None:
+            return columns
+        if self.calibration is None:
+            raise InputError("the model is not calibrated, and no level can be promised; try: mnagt calibrate FOLDER")
+        return columns | self.calibration.prediction_sets(self.task, output, level)
+
+    def apply_temperature(self, output: Float[Tensor, "some outputs"]) -> Float[Tensor, "some outputs"]:
+        """Outputs divided by the temperature, if the model is calibrated."""
+        return output if self.calibration is None else output / self.calibration.temperature
+
+    def align(self, dataset: PackedDataset, *, unknown_as_none: bool = False) -> PackedDataset:
+        """The graphs with categories numbered as in training, or an error where the model cannot read them.
+
+        See ``align_categories``.
+        """
+        return align_categories(
+            dataset,
+            self.model.features,
+            self.vocabularies,
+            columns=self.columns,
+            trained_on=self.origin.get("dataset", "other graphs"),
+            unknown_as_none=unknown_as_none,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the model; the weights go last, so that a folder with weights is whole."""
+        write_json(
+            folder / CONFIG,
+            {
+                "mnagt": __version__,
+                "model": {"name": self.name, "settings": dict(self.settings)},
+                "features": asdict(self.model.features),
+                "task": task_to_dict(self.task),
+                "origin": dict(self.origin),
+                "vocabularies": {column: list(names) for column, names in self.vocabularies.items()},
+                "columns": {kind: list(names) for kind, names in self.columns.items()},
+            },
+        )
+        write_text(folder / CARD, self.card())
+        if self.calibration is not None:
+            self.save_calibration(folder)
+        weights = self.model.state_dict()
+        if self.forest is not None:
+            weights |= {f"{FOREST}{name}": tensor for name, tensor in self.forest.state_dict().items()}
+        save_tensors(folder / WEIGHTS, weights, fingerprints(folder / CONFIG, weights))
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write the model, and only that, into a folder of its own: to keep, to hand on."""
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder}: there is something in it already; choose another folder")
+        self.save(folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str) -> "TrainedModel":
+        """The model in ``folder``, as ``load_model``."""
+        return load_model(folder)
+
+    def card(self) -> str:
+        """What there is to know about the model, as Markdown."""
+        return model_card(
+            self.name,
+            self.settings,
+            self.task,
+            self.model.features,
+            self.model.parameter_count,
+            self.origin,
+            self.columns,
+        )
+
+    def save_calibration(self, folder: Path) -> None:
+        """Write only that, beside the model."""
+        assert self.calibration is not None
+        write_json(folder / CALIBRATION, self.calibration.to_dict())
+
+
+class _Embedder(nn.Module):
+    """A model without its head."""
+
+    def __init__(self, model: GraphModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return self.model.embed(graph)
+
+
+def as_dataset(graphs: Graphs) -> PackedDataset:
+    """The graphs, which may come as a batch."""
+    if isinstance(graphs, PackedDataset):
+        return graphs
+    return PackedDataset.from_batch(
+        "these graphs", Unlabelled(), replace(graphs, targets=torch.zeros(graphs.num_graphs, 0))
+    )
+
+
+def build_or_explain(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
+    """As ``build_model``; where PyTorch refuses a setting or lacks memory, an error that names the model."""
+    try:
+        return build_model(name, settings, features, outputs)
+    except InputError:
+        raise
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise InputError(f"model {name}: {' '.join(str(error).split())}; change its settings") from error
+
+
+@contextmanager
+def _parameters_up_to(most: int) -> Iterator[None]:
+    """What is built within has no more of them: settings that ask for a million layers are refused at the first few."""
+    created = 0
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal created
+        created += 1
+        if created > most:
+            raise InputError("its settings ask for more weights than the file holds; restore it or train again")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def load_model(folder: Path | str) -> TrainedModel:
+    """Load the model in a folder, ready to predict.
+
+    Nothing is unpickled. Files that changed since they were saved are refused, and config and weights are compared
+    before the model is built.
+
+    >>> from mnagt import load_model
+    >>> load_model("runs/mutag").name
+    'mnagt'
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; give the folder that `mnagt train` wrote")
+    if not (folder / CONFIG).exists() or not (folder / WEIGHTS).exists():
+        raise InputError(f"{folder}: holds no trained model; train it, or go on with `mnagt train --resume {folder}`")
+    check_files(folder)
+    weights, note = load_tensors(folder / WEIGHTS)
+    content = read_json(folder / CONFIG)
+    try:
+        name = content["model"]["name"]
+        settings = full_settings(name, content["model"]["settings"])
+        features = from_dict(Features, content["features"], where="features")
+        task = task_from_dict(content["task"])
+        with torch.device("meta"), _parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
+            sketch = build_or_explain(name, settings, features, task.num_outputs)
+            forest_sketch = RandomForest.from_settings(settings, task.num_outputs)
+    except KeyError as error:
+        raise InputError(f"{folder / CONFIG}: no {error} in it; it is damaged or not a model's") from None
+    except (TypeError, AttributeError):
+        raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again") from None
+    except InputError as error:
+        raise InputError(f"{folder / CONFIG}: {error}") from None
+    of_model, of_forest = _split_weights(rename_weights(weights))
+    check_weights(sketch, of_model, folder / WEIGHTS)
+    check_weights(forest_sketch or nn.Module(), of_forest, folder / WEIGHTS)
+    check_fingerprints(folder, weights, note)
+    model, forest = build_or_explain(name, settings, features, task.num_outputs), None
+    load_weights(model, of_model, folder / WEIGHTS)
+    if forest_sketch is not None:
+        forest = RandomForest.from_settings(settings, task.num_outputs)
+        assert forest is not None
+        load_weights(forest, of_forest, folder / WEIGHTS)
+    origin, vocabularies, columns = (content.get(part, {}) for part in ("origin", "vocabularies", "columns"))
+    if not (isinstance(origin, dict) and _are_names(vocabularies) and _are_names(columns)):
+        raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again")
+    calibration = _calibration(folder / CALIBRATION, task)
+    return TrainedModel(model.eval(), task, name, settings, origin, vocabularies, calibration, columns, forest)
+
+
+def _split_weights(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Those of the model, and those of the forest."""
+    forest = {name.removeprefix(FOREST): t for name, t in weights.items() if name.startswith(FOREST)}
+    return {name: t for name, t in weights.items() if not name.startswith(FOREST)}, forest
+
+
+def _are_names(content: Any) -> bool:
+    """Whether it holds lists of texts by name."""
+    return isinstance(content, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in content.values()
+    )
+
+
+def _calibration(path: Path, task: Task) -> Calibration | None:
+    return Calibration.from_dict(read_json(path), task, str(path)) if path.exists() else None

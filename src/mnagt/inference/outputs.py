@@ -1,0 +1,66 @@
+"""Outputs of a model for the graphs of a data set."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mnagt.data.packed import PackedDataset
+from mnagt.tasks import Task
+
+
+def compute_outputs(
+    model: nn.Module,
+    dataset: PackedDataset,
+    indices: Int[Tensor, "some"],
+    batch_size: int = 256,
+    kept: Callable[[Tensor], Tensor] = lambda output: output,
+) -> Float[Tensor, "some outputs"]:
+    """Outputs of ``model`` in evaluation mode for the graphs ``indices``, in that order, on the data set's device.
+
+    ``kept`` reduces the outputs of each batch to what is needed of them (``Task.reduce_output``).
+    """
+    if model.training:
+        model.eval()
+    if len(indices) == 0:
+        return kept(torch.empty(0, dataset.task.num_outputs, device=dataset.device))
+    graphs, position = indices.cpu().unique(return_inverse=True)
+    with torch.inference_mode():
+        batches = [(chunk, kept(model(batch))) for chunk, batch in dataset.batches(graphs, batch_size)]
+    chunks, outputs = zip(*batches, strict=True)
+    order = torch.cat(chunks).argsort()[position]
+    return torch.cat(outputs)[order.to(dataset.device)]
+
+
+def average_probabilities(
+    task: Task, members: Float[Tensor, "members graphs outputs"], weights: Sequence[float]
+) -> Float[Tensor, "graphs outputs"]:
+    """Outputs whose probabilities, or for regression values, are the weighted mean of those of ``members``."""
+    mean = sum(weight * member for weight, member in zip(weights, members, strict=True))
+    assert isinstance(mean, Tensor)
+    return task.from_probability(mean)
+
+
+def outputs_and_targets(
+    model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int = 256
+) -> tuple[Tensor, Tensor]:
+    """Outputs for the graphs ``indices``, and their targets."""
+    return compute_outputs(model, dataset, indices, batch_size), dataset.targets[indices.to(dataset.device)]
+
+
+@contextmanager
+def matmul_precision(device: torch.device, precision: str) -> Iterator[None]:
+    """Within the block fp32 matrices are multiplied exactly on a CPU and in 'fp32', otherwise in tf32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if device.type == "cpu" or precision == "fp32" else "high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Automatic mixed precision for ``precision`` 'bf16'; weights stay fp32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")

@@ -1,0 +1,274 @@
+"""Predictions and scores of the model in a folder, for graphs from a file or data set."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.code import read_functions
+from mnagt.data.readers.code_layout import encode_functions
+from mnagt.data.readers.code_trees import Function
+from mnagt.data.readers.smiles import FEATURES, read_smiles
+from mnagt.data.readers.text_table import Table, read_table
+from mnagt.data.registry import TABLES, find_graph_reader, is_molecule_table, load_dataset
+from mnagt.data.splits import PARTS
+from mnagt.devices import pick_device
+from mnagt.errors import InputError
+from mnagt.inference.calibrate import load_models
+from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.runs.config import RunConfig
+from mnagt.runs.folder import load_run_dataset, read_run_config, read_split
+from mnagt.settings import from_dict
+from mnagt.tasks import UNKNOWN, Unlabelled
+
+_log = logging.getLogger(__name__)
+
+
+def evaluate(
+    folder: Path | str,
+    *,
+    dataset: str | None = None,
+    part: str = "test",
+    device: str = "auto",
+    smiles: str | None = None,
+    targets: Sequence[str] | None = None,
+) -> dict[str, float | int]:
+    """Score the model in a folder on a part of its data set, or on all graphs of another.
+
+    Args:
+        folder: The folder of a run.
+        dataset: Name or path of another data set; it may be a table of molecules.
+        part: 'train', 'valid', 'test' or 'all', of the model's own data set.
+        device: cpu, cuda, ...; auto takes a GPU if there is one.
+        smiles: The column of SMILES of another table; by default named as in training.
+        targets: Its target columns; by default named as in training.
+
+    >>> from mnagt import evaluate
+    >>> list(evaluate("runs/mutag"))
+    ['graphs', 'accuracy']
+    """
+    if part not in ("all", *PARTS):
+        raise InputError(f"part must be one of {', '.join(PARTS)} or all, got {part!r}")
+    folder = Path(folder)
+    trained = load_model(folder)
+    if dataset is None:
+        if smiles or targets:
+            raise InputError(
+                "columns can only be chosen of another table (--dataset); the model keeps those of its own"
+            )
+        graphs = load_run_dataset(read_run_config(folder))
+    elif is_molecule_table(dataset):
+        run = _run_config(trained)
+        columns = {"smiles": smiles or run.smiles, "targets": targets or run.targets}
+        graphs = load_dataset(dataset, **columns, task=trained.task)
+    elif smiles is None and find_graph_reader(dataset):
+        chosen = targets or _run_config(trained).targets
+        graphs = load_dataset(dataset, targets=chosen, task=trained.task, columns=trained.columns or None)
+    else:
+        graphs = load_dataset(dataset, smiles=smiles, targets=targets)
+    if dataset is not None or part == "all":
+        indices = torch.arange(len(graphs))
+    else:
+        indices = getattr(read_split(folder, graphs), part)
+    if not trained.task.can_score(graphs.task):
+        raise InputError(
+            f"the targets of {graphs.name} are {graphs.task.describe()}, and the model predicts "
+            f"{trained.task.describe()}; choose graphs with the same targets"
+        )
+    output = trained.outputs(graphs, indices, pick_device(device))
+    return {"graphs": len(indices), **trained.task.scores(output, graphs.targets[indices])}
+
+
+def _run_config(trained: TrainedModel) -> RunConfig:
+    """The settings that the model was trained with, as far as it keeps them."""
+    return from_dict(RunConfig, trained.origin.get("run", {}), where="the model's origin")
+
+
+def predict(
+    folder: Path | str | Sequence[Path | str],
+    dataset: str,
+    *,
+    graphs: Sequence[int] | None = None,
+    smiles: str | None = None,
+    device: str = "auto",
+    level: float | None = None,
+) -> dict[str, list]:
+    """Predictions as columns of a table, one row a graph.
+
+    Args:
+        folder: The folder of a run; several make an ensemble.
+        dataset: Name or path of a data set, a table of molecules, one SMILES, or a Python file, to name functions.
+        graphs: Only these graphs, rows or functions, counted from 0.
+        smiles: The column of SMILES of a table; by default named as in training, or guessed.
+        device: cpu, cuda, ...; auto takes a GPU if there is one.
+        level: Add prediction sets or intervals of this coverage (0.9); the model must be calibrated.
+
+    Returns:
+        The graph's number or name and the columns of ``Task.decode``. For a table, its own columns come first, and a
+        note comes last; predictions of rows that cannot be read are None.
+
+    >>> from mnagt import predict
+    >>> list(predict("runs/mutag", "MUTAG", graphs=[0, 1]))
+    ['graph', 'prediction', 'p(-1)', 'p(1)']
+    """
+    folders = [folder] if isinstance(folder, Path | str) else list(folder)
+    trained = load_models(folders, is_calibrated=level is not None, device=device)
+    if is_source(dataset) and smiles is None:
+        if level is not None:
+            raise InputError(f"{dataset}: a level is for classes, labels and numbers, not for names; leave it out")
+        return suggest_names(trained, Path(dataset).expanduser(), functions=graphs, device=device)
+    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
+    if len(selected.indices):
+        columns = trained.predict(selected.graphs, selected.indices, pick_device(device), level=level)
+    else:
+        columns = trained.answers(torch.zeros(0, trained.task.num_outputs), level)
+    if selected.table is None:
+        return {"graph": selected.ids, **columns}
+    return _join_table(selected.table, columns, selected.rows.tolist(), selected.notes)
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedGraphs:
+    """Graphs to predict for."""
+
+    graphs: PackedDataset
+    indices: Int[Tensor, "some"]
+    """Of the selected ones among ``graphs``."""
+    ids: list[str | int]
+    """Of each selected graph: its number, or the id that its file gives."""
+    names: list[str]
+    """The name of each for a report."""
+    rows: Int[Tensor, "some"]
+    """The position of each among all that were selected: rows of a table may give no graph."""
+    count: int
+    """All that were selected."""
+    table: Table | None = None
+    """The selected rows of a table of molecules."""
+    notes: Mapping[int, str] = field(default_factory=dict)
+    """Why rows of the table give no graph, by row."""
+
+
+def select_graphs(
+    trained: TrainedModel, dataset: str, *, graphs: Sequence[int] | None = None, smiles: str | None = None
+) -> SelectedGraphs:
+    """The graphs that ``predict`` predicts for, as ``trained`` reads them."""
+    if is_molecule_table(dataset):
+        return _select_rows(read_table(Path(dataset).expanduser()), trained, graphs, smiles)
+    if smiles is not None:
+        raise InputError(f"{dataset}: a column can only be chosen of a table ({', '.join(TABLES)})")
+    if is_source(dataset):
+        functions, trees = _read_functions(trained, Path(dataset).expanduser(), graphs)
+        names = [f"{function.name}, line {function.line}" for function in functions]
+        indices = torch.arange(len(functions))
+        return SelectedGraphs(trees, indices, indices.tolist(), names, indices, len(functions))
+    try:
+        source, ids = _read_graphs(trained, dataset)
+    except InputError as error:
+        if os.path.exists(dataset) or trained.model.features != FEATURES:
+            raise
+        return _select_rows(_one_molecule(dataset, error), trained, graphs, "smiles")
+    indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
+    selected = [ids[index] for index in indices.tolist()]
+    names = [f"graph {each}" for each in selected]
+    return SelectedGraphs(source, indices, selected, names, torch.arange(len(indices)), len(indices))
+
+
+def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None) -> SelectedGraphs:
+    table = table.select(_check_indices(rows, len(table.rows), f"{table.label} has rows").tolist())
+    in_training = _run_config(trained).smiles
+    column = table.find_smiles_column(smiles or (in_training if in_training in table.columns else None))
+    molecules = read_smiles(table.column(column), name=table.name)
+    trained.align(molecules.graphs)
+    if molecules.refused:
+        _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table.rows))
+    return SelectedGraphs(
+        molecules.graphs,
+        torch.arange(len(molecules.graphs)),
+        molecules.kept.tolist(),
+        [f"line {table.lines[row]}" for row in molecules.kept.tolist()],
+        molecules.kept,
+        len(table.rows),
+        table,
+        {row.row: row.reason for row in molecules.refused},
+    )
+
+
+def _join_table(
+    table: Table, predictions: Mapping[str, list], rows: Sequence[int], notes: Mapping[int, str]
+) -> dict[str, list]:
+    """The table's columns, then those of ``predictions``, which are for these ``rows``, and the notes."""
+    added = {name: dict(zip(rows, values, strict=True)) for name, values in predictions.items()} | {"note": notes}
+    columns: dict[str, list] = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
+    for name, values in added.items():
+        while name in columns:  # a table may have the targets in it, too
+            name = f"predicted {name}"
+        columns[name] = [values.get(row) for row in range(len(table.rows))]
+    return columns
+
+
+def _read_graphs(trained: TrainedModel, dataset: str) -> tuple[PackedDataset, Sequence[str | int]]:
+    """The graphs, whatever their targets, and the id of each: its number, or what its own file says."""
+    if read := find_graph_reader(dataset):
+        graphs = read()
+        return graphs.pack(task=Unlabelled(), columns=trained.columns or None), graphs.ids
+    packed = load_dataset(dataset)
+    return packed, range(len(packed))
+
+
+def _check_indices(graphs: Sequence[int] | None, count: int, has: str) -> Int[Tensor, "some"]:
+    """The numbers of the graphs as a tensor; all, if None."""
+    for graph in graphs or ():
+        if not 0 <= graph < count:
+            raise InputError(f"{has} 0 to {count - 1}; asked for {graph}")
+    return torch.arange(count) if graphs is None else torch.tensor(list(graphs), dtype=torch.long)
+
+
+def _one_molecule(smiles: str, error: InputError) -> Table:
+    """A table of one molecule; ``error`` says that it is no data set either."""
+    if refused := read_smiles([smiles]).refused:
+        raise InputError(f"{smiles!r} cannot be read as a molecule ({refused[0].reason}); and {error}") from None
+    return Table(smiles, ("smiles",), [[smiles]], [1])
+
+
+def is_source(path: str | Path) -> bool:
+    """Whether a file of this name is Python source."""
+    return str(path).endswith(".py")
+
+
+def suggest_names(
+    trained: TrainedModel, path: Path, *, functions: Sequence[int] | None = None, device: str = "auto"
+) -> dict[str, list]:
+    """The functions of a Python file, or those chosen by number, and the names that a model of code predicts.
+
+    Columns: line and name of each function, then the most probable names, each with its probability.
+    """
+    read, graphs = _read_functions(trained, path, functions)
+    output = trained.apply_temperature(trained.outputs(graphs, device=pick_device(device)))
+    table: dict[str, list] = {"line": [each.line for each in read], "function": [each.name for each in read]}
+    for number, suggestions in enumerate(zip(*trained.task.suggest(output), strict=True), start=1):
+        table[f"name {number}"] = ["_".join(words) for words, _ in suggestions]
+        table[f"p({number})"] = [probability for _, probability in suggestions]
+    return table
+
+
+def _read_functions(
+    trained: TrainedModel, path: Path, functions: Sequence[int] | None
+) -> tuple[list[Function], PackedDataset]:
+    """The chosen functions of the file, and their graphs. Only models of code read them."""
+    types, attributes = (trained.vocabularies.get(f"node_labels/{column}", ()) for column in (0, 1))
+    if not trained.task.is_sequence or UNKNOWN not in types or UNKNOWN not in attributes:
+        raise InputError(
+            f"{path}: only a model of code can name functions, and this one was trained on "
+            f"{trained.origin.get('dataset', 'other graphs')}; try: mnagt train stdlib"
+        )
+    read = read_functions(path)
+    read = [read[number] for number in _check_indices(functions, len(read), f"{path} has functions").tolist()]
+    if clipped := sum(function.is_clipped for function in read):
+        _log.warning("%s: %d functions are so long that only their beginning is read", path, clipped)
+    return read, encode_functions(read, types, attributes)

@@ -1,0 +1,156 @@
+"""A random forest over the presence of WL colours, as tensors: a member of an ensemble with a network."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped, UInt8
+from torch import Tensor, nn
+
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.weisfeiler_lehman import fragment_colours
+from mnagt.inference.outputs import average_probabilities
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.wl_features import most_common_colours
+from mnagt.tasks import Task
+
+COLOURS, ITERATIONS = "fragment-colours", 3
+NUM_COLOURS = 2 * ITERATIONS + 1
+"""Of each node (``fragment_colours``)."""
+VOCABULARY_SIZE, MIN_GRAPHS = 512, 5
+"""Colours of each kind that are features, at most, and training graphs that must have one."""
+SLOTS = 2**16
+"""Colours are looked up modulo this: one in 128 unknown ones is taken for one of 512 known."""
+MAX_DEPTH = 64
+"""Of a tree. (Most colours are rare, most features 0, and trees deep: with no such limit up to 117 on ogbg-molhiv, and
+no better.)"""
+
+
+class RandomForest(nn.Module):
+    """Probabilities, or numbers, of graphs: for each output the mean over ``trees`` trees.
+
+    A node of a tree tests a presence feature: whether the graph has a certain WL colour. ``training/fit_forest.py``
+    grows the trees with scikit-learn. On new kinds of molecules a forest is often better than a network, and the two
+    make different errors (docs/log.md).
+
+    >>> forest = RandomForest(outputs=2, trees=10, max_leaves=8)
+    >>> forest.value.shape  # 2 outputs, 10 trees, 15 nodes
+    torch.Size([300])
+    """
+
+    column: Int[Tensor, "colours_by_slots"]
+    """The feature of each slot; the last, which no tree tests, where no colour of the slot is known."""
+    feature: Int[Tensor, "tree_nodes"]
+    """The feature that each node of all trees tests."""
+    child: Int[Tensor, "tree_nodes 2"]
+    """The next node where the feature is 0, and where it is 1; a leaf leads to itself."""
+    value: Float[Tensor, "tree_nodes"]
+    """Of each leaf."""
+    odds: Float[Tensor, "outputs"]
+    """Odds of a positive among the graphs that trees were grown on, over those among all training graphs."""
+
+    def __init__(self, outputs: int, trees: int, max_leaves: int) -> None:
+        super().__init__()
+        self.outputs, self.trees, self.max_leaves = outputs, trees, max_leaves
+        self.columns = NUM_COLOURS * VOCABULARY_SIZE
+        nodes = outputs * trees * self.nodes_per_tree
+        self.register_buffer("column", torch.full((NUM_COLOURS * SLOTS,), self.columns, dtype=torch.int32))
+        self.register_buffer("feature", torch.full((nodes,), self.columns, dtype=torch.int32))
+        self.register_buffer("child", torch.arange(nodes, dtype=torch.int32)[:, None].repeat(1, 2))
+        self.register_buffer("value", torch.zeros(nodes))
+        self.register_buffer("odds", torch.ones(outputs))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], outputs: int) -> "RandomForest | None":
+        """The forest, not yet grown, that a model's settings ask for."""
+        trees = settings.get("forest_trees", 0)
+        return cls(outputs, trees, settings["forest_max_leaves"]) if trees else None
+
+    @property
+    def nodes_per_tree(self) -> int:
+        return 2 * self.max_leaves - 1
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        """Name and size of the encoding that the forest reads and that can be computed once for a data set."""
+        return {COLOURS: ITERATIONS}
+
+    def nodes_of_output(self, output: int) -> slice:
+        """The nodes of the trees for ``output``."""
+        size = self.trees * self.nodes_per_tree
+        return slice(output * size, (output + 1) * size)
+
+    def fit_vocabulary(self, colours: Int[Tensor, "nodes colours"], graph: Int[Tensor, "nodes"]) -> None:
+        """Choose the colours that are features, from those of the training part's nodes and the graph of each node."""
+        self.column.fill_(self.columns)
+        for r, column in enumerate(self.column.view(NUM_COLOURS, SLOTS)):
+            vocabulary = most_common_colours(colours[:, r], graph, VOCABULARY_SIZE, MIN_GRAPHS)
+            column[vocabulary % SLOTS] = torch.arange(len(vocabulary), dtype=torch.int32) + r * VOCABULARY_SIZE
+
+    def set_tree(
+        self,
+        tree: int,
+        feature: Int[Tensor, "nodes"],
+        absent: Int[Tensor, "nodes"],
+        present: Int[Tensor, "nodes"],
+        value: Float[Tensor, "nodes"],
+    ) -> None:
+        """Store tree number ``tree``. Its nodes count from 0, the root; the children of a leaf are -1."""
+        first, itself, is_leaf = tree * self.nodes_per_tree, torch.arange(len(feature)), absent < 0
+        nodes = slice(first, first + len(feature))
+        self.feature[nodes] = torch.where(is_leaf, self.columns, feature).int()
+        for has, child in enumerate((absent, present)):
+            self.child[nodes, has] = (first + torch.where(is_leaf, itself, child)).int()
+        self.value[nodes] = value.float()
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
+        """The probability, or number, of each output."""
+        return self.predict(self.presence_features(graph))
+
+    def presence_features(self, graph: GraphBatch) -> UInt8[Tensor, "graphs features"]:
+        """1 where a graph has the WL colour of a feature."""
+        colours = graph.encodings.get(COLOURS)
+        colours = fragment_colours(graph, ITERATIONS) if colours is None else colours
+        slot = colours.long() % SLOTS + SLOTS * torch.arange(NUM_COLOURS, device=colours.device)
+        width = self.columns + 1
+        index = graph.graph_of_node[:, None] * width + self.column[slot]
+        features = torch.zeros(graph.num_graphs * width, dtype=torch.uint8, device=colours.device)
+        return features.index_fill(0, index.flatten().long(), 1).view(-1, width)
+
+    def predict(self, features: UInt8[Tensor, "graphs features"]) -> Float[Tensor, "graphs outputs"]:
+        """The mean over the trees of each output, corrected for how rare a positive is (``odds``)."""
+        graphs, device = features.shape[0], features.device
+        features, child = features.T.flatten(), self.child.flatten()
+        graph = torch.arange(graphs, dtype=torch.int32, device=device)
+        root = torch.arange(self.outputs * self.trees, dtype=torch.int32, device=device) * self.nodes_per_tree
+        node = root[:, None].expand(-1, graphs)  # tree by tree: a tree is small, and stays in the cache
+        for _ in range(MAX_DEPTH):
+            has = _take(features, _take(self.feature, node) * graphs + graph)
+            node = _take(child, 2 * node + has)
+        mean = _take(self.value, node).unflatten(0, (self.outputs, self.trees)).mean(dim=1).T
+        return mean / (mean + self.odds * (1 - mean))
+
+
+class ForestEnsemble(nn.Module):
+    """A network and a random forest as one model: their probabilities are averaged with weights 1 - w and w.
+
+    ``network`` maps a batch of graphs to outputs for ``task``.
+    """
+
+    def __init__(self, network: GraphModel, forest: RandomForest, task: Task, weight: float) -> None:
+        super().__init__()
+        self.network, self.forest, self.task, self.weight = network, forest, task, weight
+        self.training = network.training
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
+        return self.combine(self.network(graph), graph)
+
+    def combine(self, output: Float[Tensor, "graphs outputs"], graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
+        """The outputs of the ensemble from those of the network."""
+        members = torch.stack([self.task.to_probability(output), self.forest(graph).to(output.dtype)])
+        return average_probabilities(self.task, members, (1 - self.weight, self.weight))
+
+
+def _take(values: Shaped[Tensor, "n"], index: Int[Tensor, "*some"]) -> Shaped[Tensor, "*some"]:
+    """``values[index]``, faster where the index is of 32 bits."""
+    return values.index_select(0, index.flatten()).view(index.shape)

@@ -1,0 +1,55 @@
+"""Activation checkpointing: layers are computed again in the backward pass, which takes less memory and more time."""
+
+from contextlib import nullcontext
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mnagt.graphs.batch import GraphBatch
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.norms import freeze_running_statistics
+
+
+class CheckpointedModel(nn.Module):
+    """``model``, of which only the inputs of its layers are kept for the backward pass.
+
+    The random generator is set back before a layer is computed again, so that dropout draws the same. While a CUDA
+    graph is captured that cannot be done: a layer that has drawn random numbers before is then refused.
+    """
+
+    def __init__(self, model: GraphModel) -> None:
+        super().__init__()
+        self.model = model
+        self._random_layers: set[nn.Module] = set()
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
+        x, graph = self.model.encode(graph)
+        for layer in self.model.layers:
+            x = self._run_layer(layer, x, graph)
+        return self.model.head(self.model.readout(x, graph))
+
+    def _run_layer(
+        self, layer: nn.Module, x: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> Float[Tensor, "nodes dim"]:
+        is_captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
+        if is_captured and layer in self._random_layers:
+            raise RuntimeError("a layer with dropout cannot be both captured in a CUDA graph and checkpointed")
+        before = None if is_captured else _random_state(x.device)
+        out = checkpoint(
+            layer,
+            x,
+            graph,
+            use_reentrant=False,
+            preserve_rng_state=not is_captured,
+            context_fn=lambda: (nullcontext(), freeze_running_statistics(layer)),
+        )
+        if before is not None and not torch.equal(before, _random_state(x.device)):
+            self._random_layers.add(layer)
+        return out
+
+
+def _random_state(device: torch.device) -> Tensor:
+    """The state of the generator that layers on ``device`` draw from."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()

@@ -1,0 +1,99 @@
+"""Every model in the library: encode nodes, pass them through layers, read out the graph, map to outputs."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.dropout import Dropout
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Features
+from mnagt.linear import Linear
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.layer import Layer
+from mnagt.nn.readouts import Readout
+
+HeadKind = Literal["mlp", "linear"]
+
+
+class GraphModel(nn.Module):
+    """``head(readout(layers(encoder(graph))))``. A layer is any module from (X, graph) to X."""
+
+    def __init__(
+        self,
+        encoder: NodeEncoder,
+        layers: Sequence[nn.Module],
+        readout: Readout,
+        head: nn.Module,
+        features: Features,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.layers, self.readout, self.head = encoder, nn.ModuleList(layers), readout, head
+        self.features = features
+
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
+        return self.head(self.embed(graph))
+
+    def embed(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        """The vector of each graph that the head maps to outputs."""
+        return self.read_out(*self.encode(graph))
+
+    def encode(self, graph: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphBatch]:
+        """The input of the first layer, and the graph that layers and readout see: a readout may add to both."""
+        for kind, columns in (("node", self.features.nodes), ("edge", self.features.edges)):
+            if missing := graph.describe_missing_columns(kind, columns):
+                raise InputError(f"the model reads {missing}; give it graphs like those it was built for")
+        return self.readout.prepare(self.encoder(graph), graph)
+
+    def read_out(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs readout_dim"]:
+        """From what ``encode`` gives to what ``embed`` gives: ``readout(layers(x))``."""
+        for layer in self.layers:
+            x = layer(x, graph)
+        return self.readout(x, graph)
+
+    def kernel_weights(self, graph: GraphBatch) -> list[Float[Tensor, "nodes kernels"]]:
+        """How each node weighs its kernels, layer by layer, where layers do that."""
+        x, graph = self.encode(graph)
+        weights = []
+        for layer in self.layers:
+            if isinstance(layer, Layer) and (of_layer := layer.kernel_weights(x, graph)) is not None:
+                weights.append(of_layer)
+            x = layer(x, graph)
+        return weights
+
+    def attention_weights(self, graph: GraphBatch) -> list[list[Float[Tensor, "kernels heads nodes nodes"]]]:
+        """How nodes share their attention: layer by layer where it is that of eq. 8, then graph by graph."""
+        x, graph = self.encode(graph)
+        weights = []
+        for layer in self.layers:
+            if isinstance(layer, Layer) and type(layer.attention) is MultiKernelAttention:
+                weights.append(layer.attention.weights(layer.hops(x, graph)))
+            x = layer(x, graph)
+        return weights
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        """Name and size of each encoding that the model reads and that can be computed once for a data set."""
+        return self.encoder.encodings | self.readout.encodings
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(p.numel() for p in self.parameters())
+
+
+def make_head(kind: HeadKind, width: int, dim: int, outputs: int, dropout: float = 0.0) -> nn.Sequential:
+    """From a graph vector of ``width`` columns to ``outputs``: 'linear', or 'mlp' with a hidden layer of ``dim``."""
+    if kind == "linear":
+        return nn.Sequential(Linear(width, outputs))
+    return nn.Sequential(Linear(width, dim), nn.ReLU(), Dropout(dropout), Linear(dim, outputs))
+
+
+def default_head(dim: int, outputs: int) -> HeadKind:
+    """'linear' where there are more outputs (words, by thousands) than hidden columns, else 'mlp'.
+
+    The models first tried on such tasks have one linear map, and a narrow layer before it learns slowly (docs/log.md).
+    """
+    return "linear" if outputs > dim else "mlp"

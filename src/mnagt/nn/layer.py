@@ -1,0 +1,167 @@
+"""A transformer layer on graphs: kernels, mixer, bias, residual."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.attention.attend import PairBias, attend
+from mnagt.attention.kernels import Hops
+from mnagt.attention.mixers import Adaptive, Mixer
+from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.dropout import Dropout
+from mnagt.errors import InputError
+from mnagt.graphs.adjacency import Norm, propagate
+from mnagt.graphs.batch import GraphBatch
+from mnagt.linear import Linear
+from mnagt.nn.norms import as_graph_norm
+from mnagt.ops.functional import scaled_add
+
+
+class IdentityResidual(nn.Module):
+    """The residual of the original Transformer: X."""
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        return x
+
+
+class PropagatedResidual(nn.Module):
+    r"""The residual of eq. 11: :math:`\hat A X`."""
+
+    def __init__(self, norm: Norm = "sym") -> None:
+        super().__init__()
+        self.norm: Norm = norm
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        return propagate(x, graph, self.norm)
+
+
+class LayerScale(nn.Module):
+    """Each column of a branch times a learned factor, small at first (Touvron et al., 2021)."""
+
+    def __init__(self, dim: int, start: float) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.full((dim,), start))
+
+    def forward(self, x: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
+        return self.factor * x
+
+
+class Layer(nn.Module):
+    r"""One layer, eqs. 11 and 12, made of the parts that it is given.
+
+    .. math:: Z' = \mathrm{residual}(X) + \mathrm{scale}(\mathrm{mixer}(\mathrm{attention}(\mathrm{norm}(X)))), \qquad
+              X' = Z' + \mathrm{scale}(\mathrm{FFN}(\mathrm{norm}(Z')))
+
+    Args:
+        attention: attention through all kernels, from (nodes, dim) to (nodes, kernels, dim).
+        mixer: merges the kernels to (nodes, dim).
+        residual: module from (x, graph) to x, such as :class:`IdentityResidual`.
+        ffn: module from x to x.
+        norms: before attention and feed-forward; any module from x to x will do.
+        gnn: the layers that ``GnnHop`` kernels look through.
+        scales: :class:`LayerScale` of the two branches, if any.
+        adjacency: normalisation of the adjacency that ``Hop`` kernels propagate with.
+        dropout: applied to the output of both branches.
+    """
+
+    def __init__(
+        self,
+        attention: MultiKernelAttention,
+        mixer: Mixer,
+        residual: nn.Module,
+        ffn: nn.Module,
+        norms: tuple[nn.Module, nn.Module],
+        *,
+        gnn: Sequence[nn.Module] = (),
+        scales: tuple[LayerScale, LayerScale] | None = None,
+        adjacency: Norm = "sym",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention, self.mixer, self.residual, self.ffn = attention, mixer, residual, ffn
+        self.norm_attention, self.norm_ffn = map(as_graph_norm, norms)
+        self.scale_attention, self.scale_ffn = scales or (None, None)
+        self.gnn = nn.ModuleList(gnn)
+        self.adjacency: Norm = adjacency
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        x = self._add_attention(self.attend(x, graph), self.residual(x, graph))
+        return add_branch(x, self.scale_ffn, self.dropout(self.ffn(self.norm_ffn(x, graph))))
+
+    def _add_attention(
+        self, z: Float[Tensor, "nodes kernels dim"], residual: Float[Tensor, "nodes dim"]
+    ) -> Float[Tensor, "nodes dim"]:
+        """``residual + scale(dropout(mixer(z)))``; without dropout an adaptive mixer does it in one operation."""
+        if isinstance(self.mixer, Adaptive) and not (self.training and self.dropout.p):
+            factor = None if self.scale_attention is None else self.scale_attention.factor
+            return self.mixer.mix(z, factor, residual)
+        return add_branch(residual, self.scale_attention, self.dropout(self.mixer(z)))
+
+    def attend(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
+        """The output of attention through each kernel, before the mixer."""
+        return self.attention(self.hops(x, graph))
+
+    def hops(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Hops:
+        """The input of the kernels."""
+        return Hops(self.norm_attention(x, graph), graph, list(self.gnn), self.adjacency)
+
+    def kernel_weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels"] | None:
+        """The weight of each kernel at each node; None where the mixer has no weights."""
+        return self.mixer.weights(self.attend(x, graph)).squeeze(2) if isinstance(self.mixer, Adaptive) else None
+
+
+def add_branch(
+    residual: Float[Tensor, "nodes dim"], scale: LayerScale | None, branch: Float[Tensor, "nodes dim"]
+) -> Float[Tensor, "nodes dim"]:
+    """``residual + scale(branch)``."""
+    return branch + residual if scale is None else scaled_add(branch, scale.factor, residual)
+
+
+def feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
+    """Two linear maps with GELU between."""
+    return nn.Sequential(Linear(dim, hidden), nn.GELU(), Dropout(dropout), Linear(hidden, dim))
+
+
+def relu_feed_forward(dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
+    """Two linear maps with ReLU between."""
+    return nn.Sequential(Linear(dim, hidden), nn.ReLU(), Dropout(dropout), Linear(hidden, dim))
+
+
+class PostNormLayer(Layer):
+    r"""A layer normalised after each branch, as in the original Transformer.
+
+    .. math:: Z' = \mathrm{norm}(\mathrm{MNA}(X) + \mathrm{residual}(X)), \qquad
+              X' = \mathrm{norm}(\mathrm{FFN}(Z') + Z')
+    """
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        x = self.norm_attention(self._add_attention(self.attend(x, graph), self.residual(x, graph)), graph)
+        return self.norm_ffn(add_branch(x, self.scale_ffn, self.dropout(self.ffn(x))), graph)
+
+    def hops(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Hops:
+        return Hops(x, graph, list(self.gnn), self.adjacency)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention within each graph, as ``torch.nn.MultiheadAttention``: maps with constant terms."""
+
+    def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.to_inner, self.to_out = Linear(dim, 3 * dim), Linear(dim, dim)
+        self.heads, self.dropout = heads, dropout
+
+    def forward(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, bias: PairBias | None = None
+    ) -> Float[Tensor, "nodes dim"]:
+        q, k, v = self.to_inner(x).unflatten(1, (3, self.heads, -1)).unbind(1)
+        z = attend(q, k, v, graph, bias=bias, dropout=self.dropout if self.training else 0.0)
+        return self.to_out(z.flatten(1))
+
+
+def heads_divide(dim: int, heads: int) -> None:
+    """Refuse heads that do not share the width evenly."""
+    if dim % heads:
+        raise InputError(f"heads must divide dim, got {heads} heads for a width of {dim}")

@@ -1,0 +1,147 @@
+"""From the nodes of a graph to one vector."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.sparse import take
+from mnagt.graphs.virtual_node import add_virtual_nodes
+from mnagt.linear import Linear
+from mnagt.nn.norms import BatchNorm
+
+
+class Readout(nn.Module):
+    """A readout may add nodes of its own before the first layer (``prepare``)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def prepare(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+        return x, graph
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        """Name and size of each encoding that the readout reads off the graph."""
+        return {}
+
+
+class Sum(Readout):
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return graph.nodes_of @ x
+
+
+class Mean(Readout):
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return graph.nodes_of @ x / graph.node_ptr.diff().clamp(min=1)[:, None].to(x.dtype)
+
+
+class Max(Readout):
+    """The largest entry of each column; zero for a graph without nodes."""
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        index = graph.graph_of_node[:, None].expand_as(x)
+        return x.new_zeros(graph.num_graphs, x.shape[1]).scatter_reduce(0, index, x, "amax", include_self=False)
+
+
+class SumMeanMax(Readout):
+    """A linear map of sum, mean and largest entries side by side: how much, of what kind, and whether at all."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.parts = nn.ModuleList([Sum(dim), Mean(dim), Max(dim)])
+        self.merge = Linear(3 * dim, dim)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return self.merge(torch.cat([part(x, graph) for part in self.parts], dim=1))
+
+
+def softmax_within(score: Float[Tensor, "nodes 1"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
+    """Softmax over the nodes of each graph."""
+    index = graph.graph_of_node[:, None]
+    top = score.new_zeros(graph.num_graphs, 1).scatter_reduce(0, index, score.detach(), "amax", include_self=False)
+    share = (score - top[graph.graph_of_node]).exp()
+    return share / take(graph.graph_of, graph.nodes_of @ share)
+
+
+class Attention(Readout):
+    r""":math:`\sum_v \alpha_v x_v` with :math:`\alpha` the softmax over the graph's nodes of a learned score."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.score = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 1, bias=False))
+
+    def weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
+        return softmax_within(self.score(x).float(), graph)
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return graph.nodes_of @ (self.weights(x, graph).to(x.dtype) * x)
+
+
+class VirtualNode(Readout):
+    """A learned node in every graph, read at the end: joined to all nodes by edges (virtual node) or by attention
+    alone (CLS token)."""
+
+    is_connected = True
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.start = nn.Parameter(torch.zeros(dim))
+        nn.init.normal_(self.start, std=dim**-0.5)
+
+    def prepare(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+        more, index = add_virtual_nodes(graph, is_connected=self.is_connected)
+        spread = x.new_zeros(more.num_nodes, x.shape[1]).index_copy(0, index, x)
+        ends = more.node_ptr[1:] - 1
+        return spread.index_copy(0, ends, self.start.to(x.dtype).expand(len(ends), -1)), more
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return x.index_select(0, graph.node_ptr[1:] - 1)
+
+
+class ClsNode(VirtualNode):
+    is_connected = False
+
+
+class Concat(Readout):
+    """Several readouts side by side, then BatchNorm over the graphs of the batch.
+
+    The last part is the first to prepare: what it reads off the graph must not depend on nodes that others add.
+    """
+
+    def __init__(self, parts: Sequence[Readout]) -> None:
+        super().__init__(sum(part.dim for part in parts))
+        self.parts: Sequence[Readout] = nn.ModuleList(parts)  # type: ignore[assignment]
+        self.norm = BatchNorm(self.dim, rows="graphs")
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        return {name: size for part in self.parts for name, size in part.encodings.items()}
+
+    def prepare(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+        for part in reversed(self.parts):
+            x, graph = part.prepare(x, graph)
+        return x, graph
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs all_dims"]:
+        return self.norm(torch.cat([part(x, graph) for part in self.parts], dim=1), graph)
+
+
+READOUTS: dict[str, type[Readout]] = {
+    "sum": Sum,
+    "mean": Mean,
+    "max": Max,
+    "sum-mean-max": SumMeanMax,
+    "attention": Attention,
+    "virtual-node": VirtualNode,
+    "cls": ClsNode,
+}

@@ -1,0 +1,86 @@
+"""WL subtree features: a learned vector for each WL colour in a graph, summed."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.embedding import look_up
+from mnagt.graphs.weisfeiler_lehman import wl_colours
+from mnagt.nn.readouts import Readout
+
+COLOURS, FEATURES = "wl-colours", "wl-features"
+"""Encodings of nodes: the WL colours, which can be computed once for a data set, and the vectors looked up for them."""
+SLOTS = 2**18
+"""Colours are looked up modulo this: one in thirty unknown ones is taken for one of 8,192 known."""
+
+
+class WLFeatures(Readout):
+    r"""A readout :math:`\sum_v \sum_r T_r[c_r(v)]`, where :math:`c_r(v)` is node v's WL colour after r iterations.
+
+    It reads the graph alone, not what the layers make of it. A linear map of it is a linear model over subtree counts,
+    on molecules as strong as deep models and fast to train; layers see what counts do not.
+
+    Each table :math:`T_r` has ``vocabulary_size`` rows. ``fit_vocabulary`` gives them to the colours that most training
+    graphs have; colours that fewer than ``min_graphs`` have add nothing, for they would only be memorised. Before it is
+    fitted, all colours are hashed to rows. In training a colour of a node is dropped with probability ``dropout``.
+    """
+
+    row: Int[Tensor, "iterations_by_slots"]
+    """The row of each slot; ~row where its colours add nothing. (They are looked up all the same, each in a row of its
+    own: sent to one row, they would keep a GPU waiting for it.)"""
+
+    def __init__(self, dim: int, iterations: int, *, vocabulary_size: int, dropout: float, min_graphs: int = 2) -> None:
+        super().__init__(dim)
+        self.iterations, self.vocabulary_size = iterations, vocabulary_size
+        self.dropout, self.min_graphs = dropout, min_graphs
+        self.table = nn.Embedding(iterations * vocabulary_size, dim)
+        nn.init.normal_(self.table.weight, std=0.1)
+        hashed = torch.arange(SLOTS) % vocabulary_size + vocabulary_size * torch.arange(iterations)[:, None]
+        self.register_buffer("row", hashed.int().flatten())
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        return {COLOURS: self.iterations}
+
+    def fit_vocabulary(self, colours: Int[Tensor, "nodes iterations"], graph: Int[Tensor, "nodes"]) -> None:
+        """Choose the colours that have rows, from those of the training part's nodes and the graph of each node."""
+        for r, row in enumerate(self.row.view(self.iterations, SLOTS)):
+            row.copy_(~(torch.arange(SLOTS) % self.vocabulary_size + r * self.vocabulary_size))
+            vocabulary = most_common_colours(colours[:, r], graph, self.vocabulary_size, self.min_graphs)
+            row[vocabulary % SLOTS] = torch.arange(len(vocabulary), dtype=torch.int32) + r * self.vocabulary_size
+
+    def prepare(
+        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
+    ) -> tuple[Float[Tensor, "nodes dim"], GraphBatch]:
+        """Adds the features of the nodes to the graph's encodings, unless they are there."""
+        if FEATURES in graph.encodings:
+            return x, graph
+        return x, replace(graph, encodings={**graph.encodings, FEATURES: self.node_features(graph)})
+
+    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        return graph.nodes_of @ graph.encodings[FEATURES]
+
+    def node_features(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        r"""The summand of each node, :math:`\sum_r T_r[c_r(v)]`."""
+        colours = graph.encodings.get(COLOURS)
+        colours = wl_colours(graph, self.iterations) if colours is None else colours
+        row = self.row[colours.long() % SLOTS + SLOTS * torch.arange(self.iterations, device=colours.device)].long()
+        weight = (row >= 0).to(self.table.weight.dtype)
+        if self.training and self.dropout:
+            weight = weight * (torch.rand(row.shape, device=row.device) >= self.dropout) / (1 - self.dropout)
+        vectors = look_up(self.table.weight, torch.where(row < 0, ~row, row).flatten()).unflatten(0, row.shape)
+        return (vectors * weight[:, :, None].to(vectors.dtype)).sum(dim=1)
+
+
+def most_common_colours(
+    colours: Int[Tensor, "nodes"], graph: Int[Tensor, "nodes"], count: int, min_graphs: int
+) -> Int[Tensor, "some"]:
+    """The ``count`` colours that most graphs have, and none that fewer than ``min_graphs`` graphs have."""
+    graphs = int(graph.max()) + 1 if len(graph) else 1
+    colour = torch.unique(colours.long() * graphs + graph) // graphs  # once for each graph that has it
+    colour, having = colour.unique_consecutive(return_counts=True)
+    colour, having = colour[having >= min_graphs], having[having >= min_graphs]
+    return colour[having.argsort(descending=True, stable=True)[:count]]

@@ -1,0 +1,60 @@
+"""Reading the folder of a run: its settings, its data set and its split."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import load_dataset
+from mnagt.data.splits import Split
+from mnagt.errors import InputError, quote
+from mnagt.files import read_json
+from mnagt.runs.config import RunConfig
+from mnagt.runs.fingerprint import dataset_fingerprint, matches_fingerprint
+from mnagt.runs.recipes import parse_run_config
+
+RUN, SPLIT, LAST, RESULT = "run.json", "split.json", "last.safetensors", "result.json"
+
+
+def load_run_dataset(config: RunConfig) -> PackedDataset:
+    """Load the data set that a run is about."""
+    return load_dataset(
+        config.dataset, smiles=config.smiles, targets=config.targets, task=config.task, group=config.split.column
+    )
+
+
+def read_run_config(folder: Path) -> RunConfig:
+    """Read the settings of the run in ``folder``."""
+    return parse_run_config(_read_field(folder, "config"), str(folder / RUN))
+
+
+def check_has_run(folder: Path) -> None:
+    """Refuse a folder without a run to resume."""
+    if not (folder / RUN).exists():
+        raise InputError(f"{folder}: no run in it; `mnagt train DATASET --out {folder}` starts one")
+
+
+def _read_field(folder: Path, what: str) -> Any:
+    record = read_json(folder / RUN)
+    if not isinstance(record, dict) or what not in record:
+        raise InputError(f"{folder / RUN}: no {what!r} in it; it is damaged or not a run's: restore it or train again")
+    return record[what]
+
+
+def read_split(folder: Path, dataset: PackedDataset) -> Split:
+    """Read the split of the run in ``folder``; refuse a ``dataset`` that is not the one that the run began on."""
+    saved = _read_field(folder, "dataset")
+    if not matches_fingerprint(saved, dataset):
+        raise InputError(
+            f"{folder / RUN}: the run began on {quote(saved, 300)}, and the data set is now "
+            f"{dataset_fingerprint(dataset)}; put the old one back"
+        )
+    try:
+        split = Split.from_dict(read_json(folder / SPLIT))
+        dataset.sizes[torch.cat([split.train, split.valid, split.test])]
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError):
+        raise InputError(f"{folder / SPLIT}: damaged or not a split; restore it or train again") from None
+    return split

@@ -1,0 +1,260 @@
+"""Bodies of requests, and the graphs in them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, StrictInt, StrictStr
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.code_layout import encode_functions
+from mnagt.data.readers.code_trees import Function, UnparsableError, parse_functions
+from mnagt.data.readers.smiles import FEATURES, read_smiles
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.inference.model_folder import TrainedModel
+from mnagt.serve.config import ServeConfig
+from mnagt.tasks import UNKNOWN, Unlabelled
+
+Number = Annotated[StrictInt, Field(ge=-1, lt=2**31)]
+Label = Number | StrictStr
+TABLES = ("node_labels", "node_values", "edge_labels", "edge_values")
+
+
+class Graph(BaseModel):
+    """A graph: the number of nodes, the edges, and a row of columns for each node and edge."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"nodes": 3, "edges": [[0, 1], [1, 2]]}})
+
+    nodes: Annotated[StrictInt, Field(ge=1, lt=2**31, description="number of nodes; their indices start at 0")]
+    edges: list[tuple[Number, Number]] = Field(default_factory=list, description="source and destination")
+    directed: StrictBool = Field(default=False, description="whether edges have one direction; otherwise both")
+    node_labels: list[list[Label]] | None = Field(
+        default=None, description="categories, by index (-1 for none) or by name"
+    )
+    node_values: list[list[FiniteFloat]] | None = None
+    edge_labels: list[list[Label]] | None = None
+    edge_values: list[list[FiniteFloat]] | None = None
+
+
+class PredictRequest(BaseModel):
+    """Exactly one of ``smiles``, ``graphs`` and ``code``."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"smiles": ["CC(=O)Oc1ccccc1C(=O)O"]}}, allow_inf_nan=False
+    )
+
+    smiles: list[StrictStr] | None = Field(default=None, description="molecules, for a model trained on molecules")
+    graphs: list[Graph] | None = None
+    code: StrictStr | None = Field(default=None, description="Python source, for a model that names functions")
+    level: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="also return sets or intervals that contain the target with this probability (calibrated models)",
+    )
+
+
+class ExplainRequest(PredictRequest):
+    """One molecule, graph or function: the one with index ``which``."""
+
+    which: Annotated[StrictInt, Field(ge=0, lt=2**31)] = 0
+    target: StrictStr | None = Field(
+        default=None, description="the class, label or number to explain [the predicted one]"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RequestGraphs:
+    """The graphs of a request, in the categories of the model, and their functions if they come from code."""
+
+    graphs: PackedDataset
+    functions: Sequence[Function] = ()
+
+
+def list_input_kinds(trained: TrainedModel) -> tuple[str, ...]:
+    """The fields of a request that the model can read."""
+    can_read = {
+        "smiles": trained.model.features == FEATURES,
+        "code": _code_vocabularies(trained) is not None,
+        "graphs": True,
+    }
+    return tuple(kind for kind, can in can_read.items() if can)
+
+
+def read_request(request: PredictRequest, trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
+    """The graphs of a request, or an ``InputError`` that names the field."""
+    given, kinds = [kind for kind in _READERS if getattr(request, kind) is not None], list_input_kinds(trained)
+    if len(given) != 1:
+        raise InputError(f"give one of {', '.join(kinds)}, got {' and '.join(given) or 'none'}")
+    (kind,) = given
+    if kind not in kinds:
+        raise InputError(f"{kind}: this model does not read it; it reads {' and '.join(kinds)}")
+    read = _READERS[kind](getattr(request, kind), trained, limits)
+    graphs = read.graphs
+    _check_size(kind, "graphs", len(graphs), limits.max_graphs)
+    _check_size(kind, "nodes", int(graphs.node_ptr[-1]), limits.max_nodes)
+    _check_size(kind, "nodes in one graph", int(graphs.sizes.max()), limits.max_graph_nodes)
+    _check_size(kind, "edges", int(graphs.edge_ptr[-1]), limits.max_edges)
+    return RequestGraphs(trained.align(graphs), read.functions)
+
+
+def _check_size(kind: str, unit: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise InputError(f"{kind}: {count:,} {unit}, at most {limit:,} are allowed; send fewer at once")
+
+
+def _check_count(kind: str, count: int, limits: ServeConfig, unit: str = "entries") -> None:
+    if not 1 <= count <= limits.max_graphs:
+        raise InputError(f"{kind}: 1 to {limits.max_graphs:,} {unit} are allowed, got {count:,}")
+
+
+def _read_molecules(smiles: list[str], trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
+    _check_count("smiles", len(smiles), limits)
+    for row, text in enumerate(smiles):
+        if len(text) > limits.max_text:
+            raise InputError(f"smiles[{row}]: {len(text):,} characters, at most {limits.max_text:,} are allowed")
+    read = read_smiles(smiles, name="smiles", workers=1)
+    if read.refused:
+        raise InputError(f"smiles[{read.refused[0].row}]: {read.refused[0].reason}")
+    return RequestGraphs(read.graphs)
+
+
+def _read_code(code: str, trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
+    try:
+        found = parse_functions(code.encode(errors="backslashreplace"), limits.max_graph_nodes, limits.max_graphs + 1)
+    except UnparsableError as error:
+        line = "" if error.line is None else f", line {error.line}"
+        raise InputError(f"code{line}: {error}; it is not Python") from None
+    _check_count("code", len(found), limits, "functions")
+    vocabularies = _code_vocabularies(trained)
+    assert vocabularies is not None
+    return RequestGraphs(encode_functions(found, *vocabularies, name="code"), found)
+
+
+def _code_vocabularies(trained: TrainedModel) -> tuple[Sequence[str], Sequence[str]] | None:
+    """The types and attributes of syntax-tree nodes that the model has, if it names functions."""
+    types, attributes = (trained.vocabularies.get(f"node_labels/{column}", ()) for column in (0, 1))
+    if trained.task.is_sequence and UNKNOWN in types and UNKNOWN in attributes:
+        return types, attributes
+    return None
+
+
+def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
+    _check_count("graphs", len(graphs), limits)
+    _check_size("graphs", "nodes", sum(graph.nodes for graph in graphs), limits.max_nodes)
+    _check_size("graphs", "edges", sum(len(graph.edges) for graph in graphs), limits.max_edges)
+    ends, tables, first = [], {name: [] for name, width in _table_widths(trained).items() if width}, 0
+    for i, graph in enumerate(graphs):
+        pairs, row = _read_edges(f"graphs[{i}].edges", graph)
+        ends.append(pairs + first)
+        first += graph.nodes
+        for name in TABLES:
+            table = _read_table(f"graphs[{i}].{name}", name, graph, trained)
+            if table is not None:
+                tables[name].append(table[row] if name.startswith("edge") else table)
+    batch = GraphBatch.from_edges(
+        torch.from_numpy(np.concatenate(ends).T.copy()),
+        [graph.nodes for graph in graphs],
+        targets=torch.zeros(len(graphs), 0),
+        **{name: torch.from_numpy(np.concatenate(parts)) for name, parts in tables.items()},
+    )
+    features = trained.model.features
+    labels = {"node_labels": features.nodes.labels, "edge_labels": features.edges.labels}
+    counts = {name: counts for name, counts in labels.items() if counts}
+    return RequestGraphs(PackedDataset.from_batch("graphs", Unlabelled(), batch, label_counts=counts))
+
+
+_READERS = {"smiles": _read_molecules, "graphs": _read_graphs, "code": _read_code}
+
+
+def _read_edges(where: str, graph: Graph) -> tuple[Int[np.ndarray, "edges 2"], Int[np.ndarray, "edges"]]:
+    """Edges in both directions unless directed, without self-loops, and the row of the request that each comes from."""
+    pairs = np.array(graph.edges, np.int64).reshape(-1, 2)
+    if len(pairs) and not (0 <= pairs.min() and pairs.max() < graph.nodes):
+        raise InputError(f"{where}: nodes are 0 to {graph.nodes - 1}, got {pairs.min()} to {pairs.max()}")
+    if len(np.unique(pairs[:, 0] << 32 | pairs[:, 1])) < len(pairs):
+        raise InputError(f"{where}: the same edge is there twice; leave it out")
+    row = np.flatnonzero(pairs[:, 0] != pairs[:, 1])
+    key, reverse_key = (pairs[row, a] << 32 | pairs[row, b] for a, b in ((0, 1), (1, 0)))
+    reversed_row = row[:0] if graph.directed else row[~np.isin(reverse_key, key)]
+    return np.concatenate([pairs[row], pairs[reversed_row, ::-1]]), np.concatenate([row, reversed_row])
+
+
+def _table_widths(trained: TrainedModel) -> dict[str, int]:
+    """The number of columns of each table that the model reads."""
+    nodes, edges = trained.model.features.nodes, trained.model.features.edges
+    return dict(zip(TABLES, (len(nodes.labels), nodes.values, len(edges.labels), edges.values), strict=True))
+
+
+def _read_table(where: str, name: str, graph: Graph, trained: TrainedModel) -> np.ndarray | None:
+    """A row of columns for each node or edge, with the model's indices of categories; None if the model reads none."""
+    table, width = getattr(graph, name), _table_widths(trained)[name]
+    rows, unit = (graph.nodes, "node") if name.startswith("node") else (len(graph.edges), "edge")
+    if table is None and (not width or not rows):
+        return np.zeros((0, width), np.int64 if name.endswith("labels") else np.float32) if width else None
+    if table is None:
+        raise InputError(f"{where}: missing; the model reads {width} of each {unit}")
+    if not width:
+        raise InputError(f"{where}: the model reads none; leave it out")
+    if len(table) != rows:
+        raise InputError(f"{where}: {len(table)} rows for {rows} {unit}s; give one row for each {unit}")
+    for i, row in enumerate(table):
+        if len(row) != width:
+            raise InputError(f"{where}[{i}]: {len(row)} columns, and the model reads {width}")
+    if name.endswith("labels"):
+        return _read_labels(where, name, table, getattr(trained.model.features, f"{unit}s").labels, trained)
+    values = np.array(table, np.float64).reshape(rows, width)
+    if not (np.abs(values) <= np.finfo(np.float32).max).all():
+        raise InputError(f"{where}: a number is too large for 32 bits")
+    return values.astype(np.float32)
+
+
+def _read_labels(
+    where: str, name: str, table: list[list[Label]], counts: Sequence[int], trained: TrainedModel
+) -> Int[np.ndarray, "rows columns"]:
+    """The model's indices of categories that are given by index or by name."""
+    vocabularies = [trained.vocabularies.get(f"{name}/{column}", ()) for column in range(len(counts))]
+    index_of = [{word: index for index, word in enumerate(words)} for words in vocabularies]
+    labels = np.empty((len(table), len(counts)), np.int64)
+    for i, row in enumerate(table):
+        for column, label in enumerate(row):
+            index = index_of[column].get(label) if isinstance(label, str) else label
+            if index is None or not index < counts[column]:
+                names = f" ({', '.join(vocabularies[column][:12])})" if vocabularies[column] else ""
+                raise InputError(
+                    f"{where}[{i}][{column}]: {label!r:.60} is not a category of the model; choose one of 0 to "
+                    f"{counts[column] - 1}{names}"
+                )
+            labels[i, column] = index
+    return labels
+
+
+def concatenate(parts: Sequence[PackedDataset]) -> PackedDataset:
+    """All graphs in one data set; their columns have the same categories."""
+    first, *others = parts
+    if not others:
+        return first
+
+    def concatenate_rows(name: str) -> Tensor | None:
+        return None if getattr(first, name) is None else torch.cat([getattr(part, name) for part in parts])
+
+    def concatenate_pointers(name: str) -> Tensor:
+        return torch.cat([torch.zeros(1, dtype=torch.long), *(getattr(p, name).diff() for p in parts)]).cumsum(0)
+
+    columns: dict[str, Any] = {name: concatenate_rows(name) for name in TABLES}
+    return PackedDataset(
+        name="graphs",
+        task=first.task,
+        node_ptr=concatenate_pointers("node_ptr"),
+        edge_ptr=concatenate_pointers("edge_ptr"),
+        source=torch.cat([part.source for part in parts]),
+        in_degree=torch.cat([part.in_degree for part in parts]),
+        targets=torch.cat([part.targets for part in parts]),
+        is_symmetric=all(part.is_symmetric for part in parts),
+        label_counts=first.label_counts,
+        vocabularies=first.vocabularies,
+        **columns,
+    )

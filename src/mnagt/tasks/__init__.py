@@ -1,0 +1,59 @@
+"""Tasks: what is predicted for each graph. A new task is a class and a line in ``TASKS``."""
+
+from dataclasses import asdict
+from typing import Any
+
+from mnagt.errors import InputError
+from mnagt.registry import lookup
+from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Score, Suggestion, Task
+from mnagt.tasks.multi_label import MultiLabel
+from mnagt.tasks.regression import Regression
+from mnagt.tasks.single_label import SingleLabel
+from mnagt.tasks.sub_tokens import END, UNKNOWN, SubTokens, word_key, word_keys
+from mnagt.tasks.target_column import MISSING, TargetColumn, parse_binary, parse_number
+from mnagt.tasks.unlabelled import Unlabelled
+
+__all__ = [
+    "END",
+    "MISSING",
+    "NO_CLASS",
+    "TASKS",
+    "UNKNOWN",
+    "ExplainedOutput",
+    "MultiLabel",
+    "Regression",
+    "Score",
+    "SingleLabel",
+    "SubTokens",
+    "Suggestion",
+    "TargetColumn",
+    "Task",
+    "Unlabelled",
+    "parse_binary",
+    "parse_number",
+    "task_from_dict",
+    "task_to_dict",
+    "word_key",
+    "word_keys",
+]
+
+TASKS: dict[str, type[Task]] = {
+    task.kind: task for task in (SingleLabel, MultiLabel, Regression, SubTokens, Unlabelled)
+}
+
+
+def task_to_dict(task: Task) -> dict[str, Any]:
+    """The kind and the fields of a task, as files hold them."""
+    return {"kind": task.kind, **asdict(task)}  # type: ignore[call-overload]
+
+
+def task_from_dict(content: dict[str, Any]) -> Task:
+    """The task that ``task_to_dict`` wrote."""
+    kind = content.get("kind", "")
+    task = lookup(TASKS, kind, "task")
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    del fields["kind"]
+    try:
+        return task(**fields)
+    except TypeError as error:
+        raise InputError(f"task {kind!r}: {error}; it was written by another version of mnagt") from None

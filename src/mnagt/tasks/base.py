@@ -1,0 +1,292 @@
+"""``Task``: everything that depends on what is predicted for a graph."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mnagt.errors import InputError, quote
+from mnagt.metrics import Reliability
+from mnagt.tasks.target_column import TargetColumn
+
+NO_CLASS = -100
+"""The class of a graph whose label is missing: cross entropy ignores it."""
+
+Score = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
+
+
+@dataclass(frozen=True)
+class ExplainedOutput:
+    """The number that an explanation divides among the nodes of a graph."""
+
+    name: str
+    """The class, target or words that it is about."""
+    unit: str
+    """The unit of ``score``."""
+    score: Score
+    """The number itself, from the outputs of a model."""
+    confidence: Score
+    """How much of the prediction is left in other outputs, from 0 to 1."""
+
+
+class Suggestion(NamedTuple):
+    """A sequence of words and its probability."""
+
+    words: tuple[str, ...]
+    probability: float
+
+
+class Task(ABC):
+    """What is predicted for each graph: loss, metrics, probabilities, decoding, calibration and explained outputs.
+
+    Subclasses are frozen dataclasses. Their fields are saved with a model, under the name ``kind``.
+    """
+
+    kind: ClassVar[str]
+    metric: str
+    """The score by which the best epoch is chosen."""
+    higher_is_better: ClassVar[bool] = True
+    is_labelled: ClassVar[bool] = True
+    """Whether graphs have targets, so that a model can be trained."""
+    has_probability: ClassVar[bool] = True
+    """Whether outputs are logits, which a temperature can calibrate."""
+    is_sequence: ClassVar[bool] = False
+    """Whether words are predicted, as ``suggest`` lists them."""
+    is_parsable: ClassVar[bool] = False
+    """Whether targets can be read from the columns of a table."""
+    is_signed: ClassVar[bool] = False
+    """Whether a change of the output in either direction is a change of the prediction."""
+    missing_target: ClassVar[float] = math.nan
+    """The target of a graph without a label."""
+    fitted_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that are computed from the training targets."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            if not isinstance(value := getattr(self, field.name), str | int | float | tuple):
+                object.__setattr__(self, field.name, tuple(value))
+
+    # Description
+
+    @property
+    @abstractmethod
+    def num_outputs(self) -> int:
+        """How many outputs a model has for each graph."""
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The names of the classes, of the target columns or of the words."""
+        return ()
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes, if each graph has exactly one."""
+        return ()
+
+    def describe(self, max_names: int = 12) -> str:
+        """The kind and the names of the targets, for messages and model cards.
+
+        >>> from mnagt import SingleLabel
+        >>> SingleLabel(("active", "inactive")).describe()
+        'single-label (active, inactive)'
+        """
+        names = list(self.target_names[:max_names])
+        if len(self.target_names) > max_names:
+            names.append(f"... {len(self.target_names):,} in all")
+        return f"{self.kind} ({', '.join(names)})" if names else self.kind
+
+    def can_score(self, other: "Task") -> bool:
+        """Whether outputs for this task can be scored against the targets of ``other``."""
+        return (self.kind, self.target_names) == (other.kind, other.target_names)
+
+    def can_join(self, other: "Task") -> bool:
+        """Whether models for the two tasks can be members of one ensemble (see ``convert_output``)."""
+        definitions = [{"kind": task.kind, **asdict(task)} for task in (self, other)]  # type: ignore[call-overload]
+        for definition in definitions:
+            for name in self.fitted_fields:
+                definition.pop(name, None)
+        return definitions[0] == definitions[1]
+
+    # Training
+
+    def fit(self, target: Tensor) -> "Task":
+        """This task with what it computes from the training targets: scaling of numbers, the vocabulary of words."""
+        return self
+
+    def with_class_weights(self, target: Tensor) -> "Task":
+        """This task with a loss in which every class of the training targets weighs the same."""
+        raise InputError(f"class weights need classes, and the task is {self.kind}; leave out class_weights")
+
+    def without_class_weights(self) -> "Task":
+        """This task with a loss in which every graph weighs the same: the negative log-likelihood."""
+        return self
+
+    def with_label_smoothing(self, share: float) -> "Task":
+        """This task with a loss that spreads ``share`` of each label over all classes."""
+        raise InputError(
+            f"label smoothing needs one class for each graph, and the task is {self.kind}; leave out label_smoothing"
+        )
+
+    @abstractmethod
+    def loss(self, output: Tensor, target: Tensor) -> Float[Tensor, ""]:
+        """The mean over all targets that are not missing (a sum over ``loss_weight``); 0 where all are missing."""
+
+    def loss_weight(self, target: Tensor) -> Float[Tensor, ""]:
+        """The denominator of ``loss``, by which losses of parts of a batch add up to that of the whole batch."""
+        return torch.full((), float(len(target)), device=target.device)
+
+    def stratification_classes(self, target: Tensor) -> Int[Tensor, "graphs"]:
+        """The classes that a stratified split distributes evenly over its parts."""
+        raise InputError(
+            f"a stratified split needs one class for each graph, and the task is {self.kind}; use a random split"
+        )
+
+    # Evaluation and prediction
+
+    @abstractmethod
+    def scores(self, output: Tensor, target: Tensor) -> dict[str, float]:
+        """All metrics of outputs, or of what ``reduce_output`` leaves of them; ``metric`` is one of them."""
+
+    def reduce_output(self, output: Tensor) -> Tensor:
+        """The part of outputs that ``scores`` needs: only this is kept while a whole part is evaluated."""
+        return output
+
+    def is_better(self, score: float, than: float | None) -> bool:
+        """Whether ``score`` improves on ``than``. NaN is better than None, and worse than any number."""
+        if than is None or math.isnan(than):
+            return True
+        return score > than if self.higher_is_better else score < than
+
+    @abstractmethod
+    def decode(self, output: Tensor) -> dict[str, list]:
+        """Predictions as columns of a table with a row for each graph."""
+
+    def suggest(self, output: Float[Tensor, "graphs outputs"], count: int = 5) -> list[list[Suggestion]]:
+        """The ``count`` most probable sequences of words for each graph."""
+        raise InputError(f"only a model that predicts words can suggest names, and the task is {self.kind}")
+
+    def to_probability(self, output: Float[Tensor, "*any outputs"]) -> Float[Tensor, "*any outputs"]:
+        """Probabilities, or for regression the outputs themselves: what an ensemble averages."""
+        return output
+
+    def from_probability(self, probability: Float[Tensor, "*any outputs"]) -> Float[Tensor, "*any outputs"]:
+        """The outputs that have these probabilities: the inverse of ``to_probability``."""
+        return probability
+
+    def target_probability(self, target: Tensor) -> Float[Tensor, "graphs outputs"]:
+        """The value of ``to_probability`` for a perfect prediction; NaN where the target is missing."""
+        raise InputError(
+            f"a random forest predicts classes and numbers, and the task is {self.kind}; set forest_trees to 0"
+        )
+
+    def convert_output(self, output: Float[Tensor, "graphs outputs"], source: "Task") -> Tensor:
+        """Outputs of a model for ``source`` as a model for this task would give them; see ``can_join``."""
+        return output
+
+    # Calibration
+
+    @property
+    def num_thresholds(self) -> int:
+        """How many groups of targets have conformal thresholds of their own."""
+        return 0
+
+    def conformal_scores(
+        self, output: Float[Tensor, "graphs outputs"], target: Tensor
+    ) -> list[Float[Tensor, "group_size"]]:
+        """Nonconformity scores (the larger, the worse the prediction) of the targets of each group."""
+        return []
+
+    def prediction_sets(
+        self, output: Float[Tensor, "graphs outputs"], thresholds: Float[Tensor, "groups"], level: float
+    ) -> dict[str, list]:
+        """Sets or intervals of all values whose conformal score is within ``thresholds``, as columns of a table.
+
+        ``output`` is calibrated; ``level`` is part of the columns' names.
+        """
+        raise InputError(f"prediction sets and intervals need classes or numbers, and the task is {self.kind}")
+
+    def reliability(self, output: Float[Tensor, "graphs outputs"], target: Tensor) -> Reliability | None:
+        """How well probabilities match frequencies; None where outputs are no probabilities of classes."""
+        return None
+
+    # Explanation
+
+    def explained_outputs(
+        self, output: Float[Tensor, "graphs outputs"], target: str | None = None, class_names: Sequence[str] = ()
+    ) -> list[ExplainedOutput]:
+        """For each row of ``output`` the number to explain: what is predicted, or the class or column ``target``.
+
+        ``class_names`` are readable names of the classes, if there are any.
+        """
+        raise InputError(f"there is nothing to explain: the task is {self.kind}")
+
+    # Targets from tables
+
+    def target_columns(self, requested: Sequence[str] | None) -> Sequence[str] | None:
+        """The columns of a table that hold the targets; None where that is left to the reader of the table."""
+        return requested
+
+    @classmethod
+    def from_columns(cls, columns: Sequence[TargetColumn]) -> "Task":
+        """The task that these columns of a table define."""
+        raise InputError(f"targets of kind {cls.kind!r} cannot be read from a table")
+
+    def parse_targets(self, columns: Sequence[TargetColumn]) -> Tensor:
+        """The targets in these columns, a row for each graph; ``missing_target`` where a cell is empty."""
+        raise InputError(f"targets of kind {self.kind!r} cannot be read from a table")
+
+
+@dataclass(frozen=True)
+class ColumnTask(Task):
+    """A task with one output for each column of the targets; NaN marks missing values."""
+
+    names: tuple[str, ...]
+    """Of the columns."""
+    is_parsable: ClassVar[bool] = True
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.names)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        return self.names
+
+    def loss_weight(self, target: Float[Tensor, "graphs targets"]) -> Float[Tensor, ""]:
+        return target.isfinite().sum().float()
+
+    def target_columns(self, requested: Sequence[str] | None) -> Sequence[str]:
+        return self.names if requested is None else requested
+
+    @classmethod
+    def from_columns(cls, columns: Sequence[TargetColumn]) -> "ColumnTask":
+        return cls(tuple(column.name for column in columns))
+
+
+def choose_outputs(
+    target: str | None, names: tuple[Sequence[str], ...], kind: str, default: Int[Tensor, "graphs"]
+) -> list[int]:
+    """For each graph the index of ``target`` in one of the lists of names, or ``default`` without a target."""
+    if target is None:
+        return default.tolist()
+    for candidates in names:
+        if target in candidates:
+            return [list(candidates).index(target)] * len(default)
+    raise InputError(f"the model has no {kind} {quote(target)}; choose one of: {', '.join(names[-1])}")
+
+
+@lru_cache(maxsize=64)
+def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The values as a tensor. Cached, so that a captured CUDA graph copies nothing from the host."""
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
+def divide(total: Tensor, weight: Tensor) -> Tensor:
+    """``total / weight``, or ``total`` (which is 0) where the weight is 0."""
+    return total / weight.where(weight > 0, 1)

@@ -1,0 +1,173 @@
+"""One class of several for each graph."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mnagt import metrics
+from mnagt.errors import InputError, join_names, quote
+from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Task, choose_outputs, constant, divide
+from mnagt.tasks.target_column import TargetColumn, parse_class
+
+
+@dataclass(frozen=True)
+class SingleLabel(Task):
+    """One class of several for each graph: softmax, cross entropy, accuracy.
+
+    >>> SingleLabel(("inactive", "active")).decode(torch.tensor([[0.0, 0.0]]))
+    {'prediction': ['inactive'], 'p(inactive)': [0.5], 'p(active)': [0.5]}
+    """
+
+    classes: tuple[str, ...]
+    weights: tuple[float, ...] = ()
+    """The weight of each class in the loss; empty where all weigh the same."""
+    smoothing: float = 0.0
+    """The share of each label that the loss spreads over all classes."""
+    kind: ClassVar[str] = "single-label"
+    metric = "accuracy"
+    is_parsable: ClassVar[bool] = True
+    missing_target: ClassVar[float] = NO_CLASS
+    fitted_fields: ClassVar[tuple[str, ...]] = ("weights",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.classes) < 2:
+            raise InputError(f"a classification needs at least 2 classes, got {len(self.classes)}: {self.classes}")
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.classes)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        return self.classes
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.classes
+
+    def with_class_weights(self, target: Int[Tensor, "graphs"]) -> "SingleLabel":
+        """The weight of a class is (number of graphs) / (number of classes · graphs of this class)."""
+        counts = torch.bincount(target[target >= 0].cpu(), minlength=self.num_outputs).clamp(min=1)
+        return replace(self, weights=tuple((counts.sum() / (len(counts) * counts)).tolist()))
+
+    def without_class_weights(self) -> "SingleLabel":
+        return replace(self, weights=())
+
+    def with_label_smoothing(self, share: float) -> "SingleLabel":
+        return replace(self, smoothing=share)
+
+    def loss(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
+        weight = constant(self.weights, output.dtype, output.device) if self.weights else None
+        loss = F.cross_entropy(output, target, weight, reduction="sum", label_smoothing=self.smoothing)
+        return divide(loss, self.loss_weight(target))
+
+    def loss_weight(self, target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
+        is_labelled = target != NO_CLASS
+        if not self.weights:
+            return is_labelled.sum().float()
+        weights = constant(self.weights, torch.float32, target.device)
+        return (weights[target.clamp(min=0)] * is_labelled).sum()
+
+    def stratification_classes(self, target: Int[Tensor, "graphs"]) -> Int[Tensor, "graphs"]:
+        return target
+
+    def scores(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> dict[str, float]:
+        return {"accuracy": metrics.accuracy(output.argmax(dim=1), target)}
+
+    def decode(self, output: Float[Tensor, "graphs classes"]) -> dict[str, list]:
+        probability = output.softmax(dim=1).cpu()
+        columns: dict[str, list] = {"prediction": [self.classes[i] for i in probability.argmax(dim=1).tolist()]}
+        return columns | {f"p({name})": probability[:, i].tolist() for i, name in enumerate(self.classes)}
+
+    def to_probability(self, output: Float[Tensor, "*any classes"]) -> Float[Tensor, "*any classes"]:
+        return output.softmax(dim=-1)
+
+    def from_probability(self, probability: Float[Tensor, "*any classes"]) -> Float[Tensor, "*any classes"]:
+        return probability.clamp(min=torch.finfo(probability.dtype).tiny).log()
+
+    def target_probability(self, target: Int[Tensor, "graphs"]) -> Float[Tensor, "graphs classes"]:
+        one_hot = F.one_hot(target.clamp(min=0), self.num_outputs).float()
+        return one_hot.where((target != NO_CLASS)[:, None], torch.nan)
+
+    @property
+    def num_thresholds(self) -> int:
+        return self.num_outputs
+
+    def conformal_scores(
+        self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]
+    ) -> list[Float[Tensor, "group_size"]]:
+        """One minus the probability of the label, for the graphs of each class."""
+        scores = 1 - output.softmax(dim=1)
+        return [scores[target == c, c] for c in range(self.num_outputs)]
+
+    def is_in_set(
+        self, output: Float[Tensor, "graphs classes"], thresholds: Float[Tensor, "classes"]
+    ) -> Bool[Tensor, "graphs classes"]:
+        """Which classes are in the prediction set of each graph: those within the thresholds, and the most probable.
+
+        Label-conditional split-conformal prediction (Vovk, 2012).
+        """
+        probability = output.softmax(dim=1)
+        is_within = (1 - probability).double() <= thresholds.to(output.device)
+        return is_within | F.one_hot(probability.argmax(dim=1), self.num_outputs).bool()
+
+    def prediction_sets(
+        self, output: Float[Tensor, "graphs classes"], thresholds: Float[Tensor, "classes"], level: float
+    ) -> dict[str, list]:
+        rows = self.is_in_set(output, thresholds).tolist()
+        sets = ["|".join(name for name, is_in in zip(self.classes, row, strict=True) if is_in) for row in rows]
+        return {f"set({level:g})": sets}
+
+    def reliability(
+        self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]
+    ) -> metrics.Reliability:
+        """The Brier score summed over classes; the calibration error of the predicted class."""
+        probability = output.double().softmax(dim=1)
+        confidence, predicted = probability.max(dim=1)
+        brier = (probability - F.one_hot(target, self.num_outputs)).square().sum(dim=1).mean().item()
+        return metrics.Reliability(brier, metrics.expected_calibration_error(confidence, predicted == target))
+
+    def explained_outputs(
+        self, output: Float[Tensor, "graphs classes"], target: str | None = None, class_names: Sequence[str] = ()
+    ) -> list[ExplainedOutput]:
+        """The log-odds of the predicted class, or of ``target``."""
+        names = class_names if len(class_names) == len(self.classes) else self.classes
+
+        def explain_class(c: int) -> ExplainedOutput:
+            def log_odds(out: Float[Tensor, "graphs classes"]) -> Float[Tensor, "graphs"]:
+                others = torch.cat([out[:, :c], out[:, c + 1 :]], dim=1)
+                return out[:, c] - others.logsumexp(dim=1)
+
+            return ExplainedOutput(names[c], "log-odds", log_odds, lambda out: out.softmax(dim=1)[:, c])
+
+        chosen = choose_outputs(target, (self.classes, names), "class", output.argmax(dim=1))
+        return [explain_class(c) for c in chosen]
+
+    @classmethod
+    def from_columns(cls, columns: Sequence[TargetColumn]) -> "SingleLabel":
+        column = _single(columns)
+        if len(column.classes) < 2:
+            raise InputError(
+                f"{column.label}: column {quote(column.name)} holds one value only; a classification needs two classes"
+            )
+        return cls(column.classes)
+
+    def parse_targets(self, columns: Sequence[TargetColumn]) -> Int[Tensor, "graphs"]:
+        index = {name: i for i, name in enumerate(self.classes)}
+        expected = f"not one of the classes: {join_names(index)}"
+        parsed = _single(columns).parse(lambda text: index.get(parse_class(text)), NO_CLASS, expected)
+        return torch.tensor(parsed, dtype=torch.long)
+
+
+def _single(columns: Sequence[TargetColumn]) -> TargetColumn:
+    if len(columns) > 1:
+        raise InputError(
+            f"{columns[0].label}: classes are in one column, and {len(columns)} columns are named; choose one"
+        )
+    return columns[0]

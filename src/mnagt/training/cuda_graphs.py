@@ -1,0 +1,158 @@
+"""Training steps and evaluations on a GPU, captured as CUDA graphs and replayed.
+
+A step of a small model is a thousand short kernels, and launching them takes far longer than running them. A replay is
+one launch. The captured step is the eager one: the same model, loss and optimiser, on batches of a fixed shape.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches, Shape
+from mnagt.graphs.batch import GraphBatch
+
+HEADROOM = (0.5, 1.5, 3.5)
+"""Shapes are made for batches that are larger than average by so many standard deviations."""
+WORTH_IT = 0.85
+"""A shape is made beside the next larger one if it has at most this share of its nodes or edges."""
+
+
+@dataclass(eq=False)
+class CapturedSteps:
+    """``update``, which trains on a batch and returns the loss, replayed on batches of ``dataset``.
+
+    ``state`` gives the tensors that ``update`` changes: before the capture a warm-up step is run and undone.
+    """
+
+    update: Callable[[GraphBatch], Float[Tensor, ""]]
+    dataset: PackedDataset
+    batch_size: int
+    state: Callable[[], Iterable[Tensor]]
+    _captured: dict[Shape, torch.cuda.CUDAGraph] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        device = self.dataset.device
+        self._batches = PaddedBatches(self.dataset)
+        self._graphs = torch.full((self.batch_size,), NO_GRAPH, device=device)
+        self._loss = torch.zeros((), device=device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, graphs: Int[Tensor, "some"]) -> Float[Tensor, ""]:
+        """The loss of a step on these graphs; the next call overwrites it."""
+        self._graphs.copy_(F.pad(graphs, (0, self.batch_size - len(graphs)), value=NO_GRAPH), non_blocking=True)
+        shape = self._choose_shape(self._batches.shape_of(graphs))
+        if shape not in self._captured:
+            self._captured[shape] = self._capture(shape)
+        self._captured[shape].replay()
+        return self._loss
+
+    def _choose_shape(self, needed: Shape) -> Shape:
+        """The smallest of the usual shapes that holds ``needed``; if there is none, a new one."""
+        shapes = {*self._ladder, *self._captured}
+        return min((shape for shape in shapes if shape.holds(needed)), default=needed.round_up())
+
+    @cached_property
+    def _ladder(self) -> list[Shape]:
+        """The shapes that hold most batches: one if their sizes are alike, several if they are not."""
+        size, root = self.batch_size, self.batch_size**0.5
+        counts = [ptr.diff().double() for ptr in (self.dataset.node_ptr, self.dataset.edge_ptr)]
+        ladder: list[Shape] = []
+        for above in reversed(HEADROOM):
+            nodes, edges = (int(size * c.mean() + above * root * c.std(correction=0)) for c in counts)
+            shape = Shape(size, nodes, edges).round_up()
+            if not ladder or min(shape.nodes / ladder[-1].nodes, shape.edges / max(ladder[-1].edges, 1)) <= WORTH_IT:
+                ladder.append(shape)
+        return ladder
+
+    def _capture(self, shape: Shape) -> torch.cuda.CUDAGraph:
+        device, graph = self.dataset.device, torch.cuda.CUDAGraph()
+        with _apart(device), self._undone():
+            self.update(self._batches.batch(self._graphs, shape))
+        with _paused_garbage_collection(), torch.cuda.graph(graph, pool=self._pool, stream=_side(device)):
+            self._loss.copy_(self.update(self._batches.batch(self._graphs, shape)))
+        return graph
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """What the block does to the state and the random generator is undone; copies are kept on the CPU."""
+        before = [tensor.detach().to("cpu", copy=True) for tensor in self.state()]
+        random_state = torch.cuda.get_rng_state(self.dataset.device)
+        try:
+            yield
+        finally:
+            torch.cuda.set_rng_state(random_state, self.dataset.device)
+            for tensor, old in zip(self.state(), before, strict=True):
+                tensor.detach().copy_(old)
+
+
+class CapturedOutputs:
+    """Outputs of ``model`` for the graphs ``indices``, in that order, reduced by ``kept``.
+
+    They are always the same graphs, so that batches need no padding.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: PackedDataset,
+        indices: Int[Tensor, "some"],
+        batch_size: int,
+        kept: Callable[[Tensor], Tensor] = lambda output: output,
+    ) -> None:
+        graphs, position = indices.unique(return_inverse=True)
+        parts = list(dataset.batches(graphs, batch_size))
+        self._order = torch.cat([some for some, _ in parts]).argsort()[position].to(dataset.device)
+        self._batches = [batch for _, batch in parts]  # the CUDA graph reads them at their addresses
+        self._graph, was_training = torch.cuda.CUDAGraph(), model.training
+        model.eval()
+        with torch.no_grad():
+            with _apart(dataset.device):
+                for batch in self._batches:
+                    model(batch)
+            with _paused_garbage_collection(), torch.cuda.graph(self._graph, stream=_side(dataset.device)):
+                self._out = torch.cat([kept(model(batch).float()) for batch in self._batches])
+        model.train(was_training)
+
+    def __call__(self) -> Float[Tensor, "some outputs"]:
+        self._graph.replay()
+        return self._out[self._order]
+
+
+@contextmanager
+def _apart(device: torch.device) -> Iterator[None]:
+    """A warm-up on the stream that captures: kernels are compiled, and what is allocated at first use is.
+
+    cuBLAS gives every stream a workspace of its own, 32 MiB on Hopper, and keeps it.
+    """
+    side, usual = _side(device), torch.cuda.current_stream(device)
+    side.wait_stream(usual)
+    with torch.cuda.stream(side):
+        yield
+    usual.wait_stream(side)
+
+
+@contextmanager
+def _paused_garbage_collection() -> Iterator[None]:
+    """Python's garbage collector waits: it may free CUDA graphs of an earlier training, and freeing one graph while
+    another is captured ends the capture with an error (pytorch/pytorch#161037)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@cache
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """The stream that captures."""
+    return torch.cuda.Stream(device)

@@ -1,0 +1,113 @@
+"""Grows a random forest (``inference/random_forest.py``) with scikit-learn."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.errors import InputError
+from mnagt.inference.random_forest import COLOURS, MAX_DEPTH, RandomForest
+from mnagt.tasks import Task
+from mnagt.training.trainer import Interrupted
+
+logger = logging.getLogger(__name__)
+
+MAX_SAMPLE = 2**14
+"""Graphs that a tree is grown on, at most."""
+MAX_RATIO = 4
+"""Of two classes, how many more of the more frequent one are drawn, at most: trees grow faster and rank no worse."""
+
+
+def check_can_grow(task: Task, targets: Tensor) -> None:
+    """Refuse a forest that could not be grown, before a network is trained."""
+    task.target_probability(targets[:0])
+    if find_spec("sklearn") is None:
+        raise InputError("trees are grown with scikit-learn: pip install 'mnagt[sklearn]', or set forest_trees to 0")
+
+
+def fit_forest(
+    forest: RandomForest,
+    dataset: PackedDataset,
+    train: Int[Tensor, "some"],
+    task: Task,
+    seed: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Fit ``forest`` to the graphs ``train`` of ``dataset``, which is on the CPU and has the forest's encodings."""
+    logger.info("growing %d trees", forest.outputs * forest.trees)
+    forest.fit_vocabulary(*dataset.select_encoding(COLOURS, train))
+    features = torch.cat([forest.presence_features(dataset.batch(chunk)) for chunk in train.split(1024)])
+    features = features[:, : forest.columns].numpy()
+    for output, target in enumerate(task.target_probability(dataset.targets[train]).T.numpy()):
+        is_known = np.isfinite(target)
+        if not is_known.any():
+            forest.value[forest.nodes_of_output(output)] = 0.5
+            continue
+        sampler = Sampler.from_targets(target, is_known)
+        forest.odds[output] = sampler.odds
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            generators = [np.random.default_rng((seed, output, tree)) for tree in range(forest.trees)]
+            pending = [pool.submit(_grow_tree, features, sampler, forest.max_leaves, each) for each in generators]
+            for tree, future in enumerate(pending):
+                if should_stop():
+                    pool.shutdown(cancel_futures=True)
+                    raise Interrupted
+                forest.set_tree(output * forest.trees + tree, *future.result())
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """Draws the graphs that a tree is grown on, with replacement."""
+
+    target: NDArray[np.float32]
+    groups: list[NDArray[np.int64]]
+    """Positive graphs and negative ones; for regression, all graphs."""
+    counts: list[int]
+    """Graphs of each group that are drawn for a tree."""
+
+    @classmethod
+    def from_targets(cls, target: NDArray[np.float32], is_known: NDArray[np.bool_]) -> "Sampler":
+        groups = [(is_known & (target == label)).nonzero()[0] for label in (1, 0)]
+        counts = [len(group) for group in groups]
+        if not all(counts) or sum(counts) < is_known.sum():
+            groups = [is_known.nonzero()[0]]
+            return cls(target, groups, [min(len(groups[0]), MAX_SAMPLE)])
+        counts = [min(count, MAX_RATIO * min(counts)) for count in counts]
+        part = min(1.0, MAX_SAMPLE / sum(counts))
+        return cls(target, groups, [max(1, int(part * count)) for count in counts])
+
+    @property
+    def odds(self) -> float:
+        """Odds of a positive among the graphs drawn, over those among all."""
+        if len(self.groups) == 1:
+            return 1.0
+        (positive, negative), (all_positive, all_negative) = self.counts, map(len, self.groups)
+        return positive * all_negative / (negative * all_positive)
+
+    def sample(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """The graphs for a tree."""
+        return np.concatenate([generator.choice(*each) for each in zip(self.groups, self.counts, strict=True)])
+
+
+Tree = tuple[Tensor, Tensor, Tensor, Tensor]
+"""As ``RandomForest.set_tree`` takes it."""
+
+
+def _grow_tree(features: NDArray[np.uint8], sampler: Sampler, max_leaves: int, generator: np.random.Generator) -> Tree:
+    from sklearn.tree import DecisionTreeRegressor
+
+    graphs, state = sampler.sample(generator), int(generator.integers(2**31))
+    tree = DecisionTreeRegressor(
+        max_features="sqrt", max_leaf_nodes=max_leaves, max_depth=MAX_DEPTH, random_state=state
+    )
+    tree = tree.fit(features[graphs].astype(np.float32), sampler.target[graphs]).tree_
+    parts = tree.feature, tree.children_left, tree.children_right, tree.value[:, 0, 0]
+    return tuple(map(torch.from_numpy, parts))  # type: ignore[return-value]

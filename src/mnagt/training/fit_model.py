@@ -1,0 +1,147 @@
+"""Fitting a model to the training part of a data set: task, preprocessing, network and forest."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from mnagt.data.encodings import with_encodings
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split
+from mnagt.devices import pick_device
+from mnagt.inference.model_folder import TrainedModel, build_or_explain
+from mnagt.inference.outputs import matmul_precision
+from mnagt.inference.random_forest import ForestEnsemble, RandomForest
+from mnagt.models.registry import resolve_settings
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.wl_features import COLOURS, WLFeatures
+from mnagt.runs.config import RunConfig, TrainConfig
+from mnagt.tasks import Task
+from mnagt.training.distributed import ALONE, Ranks
+from mnagt.training.fit_forest import check_can_grow, fit_forest
+from mnagt.training.memory_check import check_room, explain_out_of_memory
+from mnagt.training.progress import Reporter
+from mnagt.training.trainer import Position, Trainer
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """A model that was trained, with what it was trained by."""
+
+    config: RunConfig
+    """Its model settings have values in place of 'auto' and None."""
+    model: GraphModel
+    forest: RandomForest | None
+    task: Task
+    dataset: PackedDataset
+    trainer: Trainer
+    position: Position
+    seconds: float
+    """Spent training, validating and growing the forest."""
+
+    def scores(self, indices: Int[Tensor, "some"]) -> dict[str, float]:
+        """The task's metrics over the graphs ``indices``; with a forest, those of the ensemble."""
+        trainer, predictor = self.trainer, self.model
+        if self.forest is not None:
+            weight = self.config.settings["forest_weight"]
+            predictor: nn.Module = ForestEnsemble(self.model, self.forest.to(trainer.device), self.task, weight)
+        with matmul_precision(trainer.device, self.config.train.precision):
+            output = trainer.ranks.outputs(
+                predictor, trainer.dataset, indices, trainer.evaluation_batch_size, self.task.reduce_output
+            )
+        target = trainer.dataset.targets[indices.to(trainer.device)]
+        return trainer.ranks.broadcast_from_rank0(lambda: self.task.scores(output, target))
+
+    def to_trained(self, origin: dict[str, Any]) -> TrainedModel:
+        """The model for inference, on the CPU."""
+        return TrainedModel(
+            self.model.cpu().eval(),
+            self.task,
+            self.config.model,
+            self.config.settings,
+            origin,
+            self.dataset.vocabularies,
+            columns=self.dataset.columns,
+            forest=None if self.forest is None else self.forest.cpu(),
+        )
+
+
+def fit_model(
+    config: RunConfig,
+    dataset: PackedDataset,
+    split: Split,
+    *,
+    device: torch.device | None = None,
+    checkpoint: Path | None = None,
+    reporter: Reporter | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_start: Callable[[RunConfig], None] = lambda config: None,
+    with_forest: bool = True,
+    ranks: Ranks = ALONE,
+) -> FittedModel:
+    """Fit the model of ``config`` to ``split.train``; ``split.valid`` chooses the epoch. The test part is not read.
+
+    ``on_start`` is called with the settings in full once everything is ready to train. Without ``with_forest`` a forest
+    that the settings ask for is left out: validation scores of epochs are those of the network alone in any case.
+    """
+    device = pick_device(config.device) if device is None else device
+    task = fit_task(config.train, dataset, split.train)
+    settings = resolve_settings(config.model, config.settings, dataset.features, task.num_outputs)
+    config = replace(config, settings=settings)
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(config.train.seed)
+        model = build_or_explain(config.model, settings, dataset.features, task.num_outputs)
+    forest = RandomForest.from_settings(settings, task.num_outputs)
+    if forest is not None:
+        check_can_grow(task, dataset.targets)
+    forest = forest if with_forest else None
+    dataset = fit_preprocessing(model, dataset, split.train, {} if forest is None else forest.encodings)
+    check_room(model, dataset, config.train, device)
+    with explain_out_of_memory(device, config):
+        on_start(config)
+        trainer = Trainer(
+            model,
+            dataset,
+            split,
+            task,
+            config.train,
+            device=device,
+            checkpoint=checkpoint,
+            reporter=reporter,
+            should_stop=should_stop,
+            ranks=ranks,
+        )
+        position = trainer.run()
+    start = time.monotonic()
+    if forest is not None:
+        fit_forest(forest, dataset, split.train, task, config.train.seed, should_stop)
+    seconds = position.seconds + time.monotonic() - start
+    return FittedModel(config, model, forest, task, dataset, trainer, position, seconds)
+
+
+def fit_task(config: TrainConfig, dataset: PackedDataset, train: Int[Tensor, "some"]) -> Task:
+    """The data set's task, fitted to the targets of the training part: scaling, vocabulary, class weights."""
+    targets = dataset.targets[train]
+    task = dataset.task.fit(targets)
+    if config.class_weights:
+        task = task.with_class_weights(targets)
+    return task.with_label_smoothing(config.label_smoothing) if config.label_smoothing else task
+
+
+def fit_preprocessing(
+    model: GraphModel, dataset: PackedDataset, train: Int[Tensor, "some"], more: dict[str, int] | None = None
+) -> PackedDataset:
+    """Fit the WL vocabulary of ``model``, if it has one, to the graphs ``train``; the data set with all encodings.
+
+    ``more`` are encodings, name and size, that are computed beside those of the model.
+    """
+    dataset = with_encodings(dataset, model.encodings | (more or {}))
+    for module in model.modules():
+        if isinstance(module, WLFeatures):
+            module.fit_vocabulary(*dataset.select_encoding(COLOURS, train))
+    return dataset

@@ -1,1 +1,0 @@
-"""How sure a model may be: see ``calibration`` and ``ensemble``."""

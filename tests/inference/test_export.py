@@ -1,0 +1,159 @@
+"""Exports answer as the model does, whatever the number of graphs, nodes and edges."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from strategies import CATEGORIES, EDGE_LABELS, EDGE_VALUES, NODE_LABELS, NODE_VALUES, random_batch
+from torch import Tensor
+from woods import grow_at_random
+
+from mnagt.cli import main
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Columns, Features
+from mnagt.inference.export import ExportedModel, export_inputs, export_onnx, export_torch
+from mnagt.inference.model_folder import TrainedModel
+from mnagt.inference.random_forest import RandomForest
+from mnagt.models.registry import MODELS, build_model, full_settings
+from mnagt.tasks import SingleLabel
+
+onnxruntime = pytest.importorskip("onnxruntime")
+FULL = Features(Columns((CATEGORIES,) * NODE_LABELS, NODE_VALUES), Columns((CATEGORIES,) * EDGE_LABELS, EDGE_VALUES))
+SMALL = {"depth": 1, "dim": 24}
+NARROW = {**SMALL, "max_hop": 1, "wl_iterations": 2}
+REFUSED = {"graphormer", "graphit", "grpe", "gophormer", "san", "graphtrans", "sagpool"}
+"""They look at each graph's pairs of nodes, add nodes or drop some: sizes that hang on what the tensors hold."""
+
+
+@pytest.fixture
+def _symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a model is traced sizes are symbols, which the checks of shapes do not take for numbers."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def trained(name: str, features: Features, settings: dict[str, Any]) -> TrainedModel:
+    """A model that has seen a few graphs, so that its running statistics are not those it began with."""
+    torch.manual_seed(0)
+    model = build_model(name, settings, features, 3)
+    seen, task = graphs(features, [5, 3, 7, 2, 9], seed=1), SingleLabel(("a", "b", "c"))
+    model.train()(seen)
+    settings = full_settings(name, settings)
+    forest = RandomForest.from_settings(settings, 3)
+    if forest is not None:
+        grow_at_random(forest, seen)
+    return TrainedModel(model.eval(), task, name, settings, forest=forest)
+
+
+def graphs(features: Features, sizes: list[int], seed: int, density: float = 0.3) -> GraphBatch:
+    has = {"node_labels": bool(features.nodes.labels), "node_values": features.nodes.values > 0}
+    has |= {"edge_labels": bool(features.edges.labels), "edge_values": features.edges.values > 0}
+    return random_batch(sizes, density, seed, is_directed=True, **has)
+
+
+def two_hundred(features: Features) -> list[GraphBatch]:
+    """200 random graphs: a batch of 100, a batch without any edges, 50 alone, some of them single nodes."""
+    drawn = np.random.default_rng(0).integers(1, 30, 150).tolist()
+    alone = [graphs(features, [size], seed, 0.2) for seed, size in enumerate([1, 1, 2, *drawn[:47]])]
+    return [graphs(features, drawn[50:], 7), graphs(features, [1, 4, 1, 17, *[1] * 46], 8, 0.0), *alone]
+
+
+def assert_answers(answer: Any, model: TrainedModel, batches: list[GraphBatch]) -> None:
+    for batch in batches:
+        with torch.inference_mode():
+            expected = model.predictor()(batch)
+            torch.testing.assert_close(answer(export_inputs(batch, model)), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [("gin", Features()), ("gat", Features()), *((name, FULL) for name in sorted({*MODELS} - REFUSED))],
+)
+def test_the_traceable_form_is_the_model(name, features):
+    model = trained(name, features, {"depth": 2} if name not in ("sortpool", "grover") else {})
+    assert_answers(ExportedModel(model), model, [graphs(features, [5, 1, 4, 2, 11, 3], 3), graphs(features, [1], 4)])
+
+
+def test_edges_come_in_any_order():
+    model, batch = trained("mnagt", FULL, SMALL), graphs(FULL, [5, 1, 4, 9], 3)
+    inputs = export_inputs(batch, model)
+    order = torch.randperm(batch.num_edges, generator=torch.Generator().manual_seed(0))
+    shuffled = inputs | {name: inputs[name][order] for name in ("edge_labels", "edge_values")}
+    shuffled["edge_index"] = inputs["edge_index"][:, order]
+    torch.testing.assert_close(ExportedModel(model)(shuffled), model.model(batch))
+
+
+ONNX = [
+    ("mnagt", FULL, NARROW),
+    ("mnagt", FULL, {**NARROW, "attention": "cosine", "forest_trees": 3, "forest_max_leaves": 9}),
+    ("mnagt", Features(), {**NARROW, "forest_trees": 3, "forest_max_leaves": 3}),
+    ("mnagt", Features(), {**NARROW, "wl_iterations": 1, "random_walk": 3, "readout": "attention", "mixer": "concat"}),
+    ("mnagt-paper", FULL, {**SMALL, "max_hop": 1}),
+    ("transformer", FULL, SMALL),
+    ("gin", FULL, SMALL),
+    ("gcn", Features(), SMALL),
+]
+
+
+@pytest.mark.usefixtures("_symbols")
+@pytest.mark.parametrize(("name", "features", "settings"), ONNX, ids=lambda v: v if isinstance(v, str) else "")
+def test_onnx_answers_as_the_model_on_200_graphs(name, features, settings, tmp_path):
+    saved, path = trained(name, features, settings), tmp_path / "model.onnx"
+    export_onnx(saved, path)
+    session = onnxruntime.InferenceSession(path)
+    told = json.loads(session.get_modelmeta().custom_metadata_map["mnagt"])
+    assert told["task"]["classes"] == ["a", "b", "c"]
+
+    def answer(inputs: dict[str, Tensor]) -> Tensor:
+        return torch.from_numpy(session.run(None, {key: column.numpy() for key, column in inputs.items()})[0])
+
+    batches = two_hundred(features)
+    assert sum(batch.num_graphs for batch in batches) == 200
+    assert_answers(answer, saved, batches)
+
+
+@pytest.mark.usefixtures("_symbols")
+def test_the_exported_program_answers_as_the_model_on_200_graphs(tmp_path):
+    saved, path = trained("mnagt", FULL, NARROW), tmp_path / "model.pt2"
+    export_torch(saved, path)
+    assert_answers(torch.export.load(path).module(), saved, two_hundred(FULL))
+
+
+@pytest.mark.usefixtures("_symbols")
+@pytest.mark.parametrize(("name", "settings"), [("graphormer", {}), ("mnagt", {"readout": "virtual-node"})])
+def test_what_cannot_be_traced_is_refused(name, settings, tmp_path):
+    with pytest.raises(InputError, match=f"a {name} with these settings cannot be exported"):
+        export_torch(trained(name, Features(), settings), tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("_symbols")
+def test_the_command_writes_what_it_is_asked_for(tmp_path, capsys):
+    folder, out = tmp_path / "run", tmp_path / "gin.onnx"
+    folder.mkdir()
+    trained("gin", Features(), SMALL).save(folder)
+    assert main(["export", str(folder), "--format", "onnx", "--out", str(out)]) == 0
+    assert Path(capsys.readouterr().out.split()[0]) == out
+    assert [value.name for value in onnxruntime.InferenceSession(out).get_inputs()] == [
+        "sizes",
+        "graph_of_node",
+        "edge_index",
+    ]
+    assert main(["export", str(folder), "--format", "tflite"]) == 2
+
+
+@pytest.mark.usefixtures("_symbols")
+def test_the_example_in_the_docs_runs(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    export_onnx(trained("gin", Features(), SMALL), tmp_path / "mine.onnx")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["outputs"].shape == (2, 3)
+    assert names["about"]["model"] == "gin"

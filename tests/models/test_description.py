@@ -1,0 +1,35 @@
+"""What is said of a model's parts is read off the built model."""
+
+import pytest
+
+from mnagt.graphs.features import Features
+from mnagt.models.description import describe_parts
+from mnagt.models.registry import MODELS, build_model
+
+PARTS = {
+    "mnagt": ("GnnHop(0), GnnHop(1)", "adaptive", "-", "GIN block"),
+    "mnagt-paper": ("Hop(0), Hop(1), Hop(2)", "adaptive", "-", "ÂX"),
+    "transformer": ("Hop(0)", "-", "-", "X"),
+    "graphtrans": ("Hop(0)", "-", "-", "X"),
+    "sat": ("Structural(StructureExtractor) in DegreeScaledAttention", "-", "-", "X"),
+    "graphit": ("Hop(0) in TiedAttention", "-", "diffusion", "X"),
+    "grpe": ("Hop(0) in RelativeAttention", "-", "-", "X"),
+    "grover": ("SeparateGnns(DyMpn)", "-", "-", "X"),
+    "gophormer": ("Hop(0)", "-", "proximity", "X"),
+    "san": ("Hop(0) in RealAndVirtualAttention", "-", "non-edge", "X"),
+}
+OWN_STACK = {"gt", "graphormer", "gps"}
+
+
+@pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.family == "transformer"])
+def test_parts_are_those_of_the_built_model(name):
+    parts = describe_parts(build_model(name, {}, Features(), 1))
+    assert parts == PARTS.get(name)
+    assert (parts is None) == (name in OWN_STACK)
+
+
+def test_settings_change_the_parts():
+    model = build_model("mnagt", {"max_hop": 0, "residual": "conv", "conv": "gcn"}, Features(), 1)
+    assert describe_parts(model) == ("GnnHop(0)", "-", "-", "GCN")
+    model = build_model("graphit", {"kernel": "random-walk"}, Features(), 1)
+    assert describe_parts(model) == ("Hop(0) in TiedAttention", "-", "random-walk", "X")

@@ -1,0 +1,103 @@
+"""What is asked becomes graphs, or an error that names the field."""
+
+import pytest
+import torch
+
+from mnagt.data.readers.smiles import read_smiles as read_smiles
+from mnagt.errors import InputError
+from mnagt.serve.config import ServeConfig
+from mnagt.serve.schemas import Graph, PredictRequest, concatenate, list_input_kinds, read_request
+
+LIMITS = ServeConfig(max_graphs=5, max_nodes=40, max_edges=30, max_text=50)
+TRIANGLE = {
+    "nodes": 3,
+    "edges": [[0, 1], [1, 2], [2, 0]],
+    "node_labels": [["C"], ["O"], [-1]],
+    "node_values": [[0.5], [1], [-2]],
+    "edge_labels": [[1], [0], [1]],
+}
+
+
+def test_kinds_follow_from_the_model(molecules, plain, namer):
+    assert [list_input_kinds(trained) for trained in (molecules, plain, namer)] == [
+        ("smiles", "graphs"),
+        ("graphs",),
+        ("code", "graphs"),
+    ]
+
+
+def test_a_graph_is_read_as_told(plain):
+    batch = read_request(PredictRequest(graphs=[Graph(**TRIANGLE)]), plain, LIMITS).graphs.batch(torch.tensor([0]))
+    assert batch.node_labels is not None
+    assert batch.edge_labels is not None
+    assert batch.node_labels.tolist() == [[0], [2], [-1]]
+    assert batch.is_symmetric
+    ends = {
+        (int(u), int(v)): int(label) for (u, v), label in zip(batch.edge_index.T, batch.edge_labels[:, 0], strict=True)
+    }
+    assert ends == {(0, 1): 1, (1, 0): 1, (1, 2): 0, (2, 1): 0, (2, 0): 1, (0, 2): 1}
+
+
+def test_directed_edges_run_one_way_and_self_loops_are_dropped(plain):
+    told = TRIANGLE | {"directed": True, "edges": [[0, 1], [1, 1], [2, 0]]}
+    batch = read_request(PredictRequest(graphs=[Graph(**told)]), plain, LIMITS).graphs.batch(torch.tensor([0]))
+    assert sorted(batch.edge_index.T.tolist()) == [[0, 1], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"node_labels": None}, r"graphs\[0\].node_labels: missing; the model reads 1"),
+        ({"node_labels": [["C"], ["O"]]}, r"node_labels: 2 rows for 3 nodes"),
+        ({"node_labels": [["C"], ["O"], ["X"]]}, r"node_labels\[2\]\[0\]: 'X' is not a category of the model"),
+        ({"node_labels": [[0], [1], [3]]}, r"node_labels\[2\]\[0\]: 3 is not a category .* 0 to 2 \(C, N, O\)"),
+        ({"node_labels": [[0, 1], [1], [2]]}, r"node_labels\[0\]: 2 columns, and the model reads 1"),
+        ({"node_values": [[1e300], [0], [0]]}, "too large"),
+        ({"edge_values": [[0.0]] * 3}, "edge_values: the model reads none"),
+        ({"edges": [[0, 1], [1, 3], [2, 0]]}, "edges: nodes are 0 to 2, got 0 to 3"),
+        ({"edges": [[0, -1], [1, 2], [2, 0]]}, "edges: nodes are 0 to 2, got -1 to 2"),
+        ({"edges": [[0, 1], [0, 1], [2, 0]]}, "the same edge is there twice"),
+        ({"nodes": 41}, "41 nodes, at most 40"),
+        ({"nodes": 2_000_000_000}, "2,000,000,000 nodes, at most 40"),
+    ],
+)
+def test_what_cannot_be_read_is_named(plain, change, message):
+    with pytest.raises(InputError, match=message):
+        read_request(PredictRequest(graphs=[Graph(**(TRIANGLE | change))]), plain, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        ({}, "give one of smiles, graphs, got none"),
+        ({"smiles": ["C"], "graphs": []}, "got smiles and graphs"),
+        ({"code": "def f(): pass"}, "code: this model does not read it"),
+        ({"smiles": []}, "1 to 5 entries are allowed, got 0"),
+        ({"smiles": ["C"] * 6}, "got 6"),
+        ({"smiles": ["C", "C" * 51]}, r"smiles\[1\]: 51 characters"),
+        ({"smiles": ["C", "not a molecule"]}, r"smiles\[1\]: more than a SMILES"),
+        ({"smiles": ["C" * 11]}, "11 nodes in one graph, at most 10"),
+    ],
+)
+def test_what_may_not_be_asked_is_named(molecules, ask, message):
+    with pytest.raises(InputError, match=message):
+        read_request(PredictRequest(**ask), molecules, LIMITS)
+
+
+def test_code_gives_its_functions(namer):
+    asked = read_request(
+        PredictRequest(code="def f(x):\n    return x\n\nclass A:\n    def g(self): ..."), namer, LIMITS
+    )
+    assert [function.name for function in asked.functions] == ["f", "A.g"]
+    with pytest.raises(InputError, match=r"code, line 1: .* it is not Python"):
+        read_request(PredictRequest(code="def ("), namer, LIMITS)
+    with pytest.raises(InputError, match="functions are allowed, got 0"):
+        read_request(PredictRequest(code="x = 1"), namer, LIMITS)
+
+
+def test_joined_graphs_are_the_same_graphs():
+    smiles = ["CCO", "c1ccccc1", "C", "CC(=O)[O-].[Na+]"]
+    parts = [read_smiles(some).graphs for some in (smiles[:2], smiles[2:3], smiles[3:])]
+    one, other = concatenate(parts).batch(torch.arange(4)), read_smiles(smiles).graphs.batch(torch.arange(4))
+    for name in ("sizes", "node_ptr", "in_ptr", "source", "node_labels", "edge_labels"):
+        assert torch.equal(getattr(one, name), getattr(other, name)), name

@@ -1,0 +1,277 @@
+"""What README, docs, tutorials, notebooks and docstrings show happens: their code runs, their commands parse."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import networkx as nx
+import pytest
+import torch
+from strategies import random_batch
+
+import mnagt
+from mnagt import MODELS, RunConfig, TrainConfig, load_dataset, train
+from mnagt.attention.kernels import Hops, Kernel, Triplet
+from mnagt.cli import _parser, main
+from mnagt.data.registry import Source
+from mnagt.graphs.features import Features
+from mnagt.models.registry import Entry
+
+ROOT = Path(__file__).parents[1]
+USERS = ["engineer", "practitioner", "researcher"]
+TINY = {"dim": 8, "depth": 1}
+SHORTER = {r"epochs=\d+": "epochs=2", r"trials=\d+": "trials=2", '"NCI1"': '"MUTAG"'}
+
+
+class Block(NamedTuple):
+    kind: str
+    """python or console; sh is shown and not run."""
+    text: str
+
+    def commands(self) -> list[str]:
+        """The commands of a console or sh block that call mnagt, without the prompt and what they are piped into."""
+        lines = self.text.replace("\\\n", " ").splitlines() if self.kind != "python" else []
+        lines = [line.removeprefix("$ ").split(" | ")[0] for line in lines if self.kind == "sh" or line[:2] == "$ "]
+        return [line for line in lines if "mnagt" in shlex.split(line, comments=True)]
+
+
+def blocks_of(path: Path) -> list[Block]:
+    """The code of a Markdown page or of a notebook, in order."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        return [Block("python", "".join(cell["source"])) for cell in cells_of(path) if cell["cell_type"] == "code"]
+    return [Block(*found) for found in re.findall(r"```(python|console|sh)\n(.*?)```", text, re.DOTALL)]
+
+
+def cells_of(notebook: Path) -> list[dict[str, Any]]:
+    return json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+
+
+def words_of(command: str) -> list[str]:
+    """What follows ``mnagt`` in a command."""
+    words = shlex.split(command, comments=True)
+    return words[words.index("mnagt") + 1 :]
+
+
+def run_python(blocks: list[Block], where: str, names: dict[str, Any]) -> dict[str, Any]:
+    """Run the Python among ``blocks`` one after the other; the names that they leave."""
+    for block in (block for block in blocks if block.kind == "python"):
+        source = block.text
+        if source.startswith('"') and not source.startswith('"""'):  # an entry of a registry
+            source = f"entry = {{{source}}}"
+        exec(compile(source, where, "exec"), names)
+    return names
+
+
+def run_command(command: str, *more: str) -> None:
+    """Run a command; an export in a process of its own, since what is traced has no shapes to check."""
+    words = [*words_of(command), *more]
+    if words[0] == "export":
+        subprocess.run([sys.executable, "-m", "mnagt", *words], check=True)
+    else:
+        assert main(words) == 0, command
+
+
+def replace_all(text: str, replacements: dict[str, str]) -> str:
+    for old, new in replacements.items():
+        text = re.sub(old, new, text)
+    return text
+
+
+README = blocks_of(ROOT / "README.md")
+DOCS = {path.stem: blocks_of(path) for path in sorted((ROOT / "docs").glob("*.md"))}
+TUTORIALS = {name: blocks_of(ROOT / "docs" / "tutorials" / f"{name}.md") for name in USERS}
+NOTEBOOKS = {name: ROOT / "notebooks" / f"{name}.ipynb" for name in USERS}
+COMMANDS = [
+    (page, command)
+    for page, blocks in {"README": README, **DOCS, **TUTORIALS}.items()
+    for block in blocks
+    for command in block.commands()
+]
+
+
+def test_there_is_a_tutorial_and_a_notebook_for_each_kind_of_user():
+    assert sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md")) == USERS
+    assert sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb")) == USERS
+    assert all(f"tutorials/{name}.md" in (ROOT / "mkdocs.yml").read_text() for name in USERS)
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=str)
+def test_commands_are_understood(page, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("one.toml").write_text('dataset = "NCI1"\n')
+    Path("mine.toml").write_text('dataset = "NCI1"\n[models.gin]\n[models.gin-wide]\nmodel = "gin"\n')
+    words = words_of(command)
+    _, unknown = _parser(words).parse_known_args(words)
+    assert not unknown
+
+
+def test_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for block in README:
+        run_python([Block(block.kind, replace_all(block.text, SHORTER))], "README.md", {})
+    for command in (command for block in README if block.kind == "console" for command in block.commands()):
+        is_new = words_of(command)[0] == "train" and "--resume" not in command
+        run_command(command, *(["--epochs", "2"] if is_new else []))
+
+
+def test_make_commands_of_the_readme_are_targets_of_the_makefile():
+    targets = {word for block in README for word in re.findall(r"^\$ make (\S+)", block.text, re.MULTILINE)}
+    assert {"quickstart", "test"} <= targets
+    assert targets <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["researcher", "practitioner", pytest.param("engineer", marks=pytest.mark.slow)])
+def test_tutorials_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert TUTORIALS[name]
+    for block in TUTORIALS[name]:
+        run_python([block], name, {})
+        for command in block.commands():
+            is_training = words_of(command)[0] == "train"
+            run_command(command, *(["--epochs", "2", "--dim", "8", "--depth", "1"] if is_training else []))
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A folder with the files and models that the pages speak of."""
+    folder = tmp_path_factory.mktemp("desk")
+
+    def save_run(name: str, dataset: str, **settings: Any) -> None:
+        config = RunConfig(dataset, "mnagt", TINY, TrainConfig(epochs=1, batch_size=32, **settings), device="cpu")
+        train(config, folder / "runs" / name, dataset=load_dataset(dataset))
+
+    smiles = ["C" * (n + 1) + end for n in range(15) for end in ("O", "N")]
+    (folder / "my.csv").write_text("smiles,active\n" + "".join(f"{s},{int(s.endswith('N'))}\n" for s in smiles))
+    graphs = [
+        {"nodes": n, "edges": [[i, i + 1] for i in range(n - 1)], "y": "odd" if n % 2 else "even", "family": n % 5}
+        for n in range(2, 42)
+    ]
+    (folder / "my.jsonl").write_text("".join(json.dumps(graph) + "\n" for graph in graphs))
+    save_run("mutag", "MUTAG")
+    save_run("mine", str(folder / "my.csv"))
+    save_run("paths", str(folder / "my.jsonl"))
+    for seed, name in enumerate("abc"):
+        save_run(name, "MUTAG", seed=seed)
+    (folder / "runs" / "nci1").mkdir()
+    (folder / "runs" / "nci1" / "not-finite.json").write_text(json.dumps({"dataset": "MUTAG", "graphs": [3, 14]}))
+    return folder
+
+
+NAMES_AT_HAND: dict[str, dict[str, Any]] = {
+    "scale": {"configs": [], "my_pieces": lambda: [([nx.path_graph(3), nx.cycle_graph(3)], ["path", "ring"])] * 3},
+    "extending": {each.__name__: each for each in (Entry, Source, Kernel, Hops, Triplet)},
+}
+"""What the reader of a page has already."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page == "export" else [])
+        for page, blocks in DOCS.items()
+        if any(block.kind == "python" for block in blocks)
+    ],
+)
+def test_docs_run(page, desk, monkeypatch):
+    monkeypatch.chdir(desk)
+    if page == "export":
+        run_command("mnagt export runs/paths --out mine.onnx")
+    blocks = [Block(kind, replace_all(text, SHORTER)) for kind, text in DOCS[page]]
+    names = run_python(blocks, f"{page}.md", dict(NAMES_AT_HAND.get(page, {})))
+    if page == "extending":
+        assert_learns(names["sat"](names["SatConfig"](dim=16), Features(), 2))
+
+
+def assert_learns(model: torch.nn.Module) -> None:
+    """The loss on three graphs falls to less than half within 20 steps."""
+    torch.manual_seed(0)
+    graph, target = random_batch([5, 1, 7], 0.4, seed=0), torch.tensor([0, 1, 1])
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for _ in range(20):
+        loss = torch.nn.functional.cross_entropy(model(graph), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_notebooks_keep_no_outputs_and_import_what_there_is(name):
+    cells = cells_of(NOTEBOOKS[name])
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells if "outputs" in cell)
+    for block in blocks_of(NOTEBOOKS[name]):
+        for node in ast.walk(ast.parse(block.text)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                exec(ast.unparse(node), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["practitioner", "researcher"])
+def test_notebooks_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(MODELS, "difference", MODELS["gin"])  # the researcher's own; gone afterwards
+    blocks = [
+        Block("python", re.sub("EPOCHS = ", "EPOCHS = 2 or ", block.text)) for block in blocks_of(NOTEBOOKS[name])
+    ]
+    run_python(blocks, name, {"__name__": "__main__"})
+
+
+@pytest.mark.slow
+def test_the_notebook_of_the_engineer_runs(tmp_path):
+    """In a process of its own, where no shapes are checked: an export has none."""
+    source = "\n".join(block.text for block in blocks_of(NOTEBOOKS["engineer"]))
+    subprocess.run([sys.executable, "-c", source], cwd=tmp_path, check=True)
+
+
+@pytest.mark.slow
+def test_the_notebook_of_the_practitioner_finds_the_nitrogen_of_amines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_python(blocks_of(NOTEBOOKS["practitioner"]), "practitioner", {"__name__": "__main__"})
+    assert names["run"].result.test["accuracy"] > 0.95
+    for each in names["found"]:
+        element = each.graph.node_labels[each.attribution.nodes.argmax(), 0]
+        assert each.prediction["prediction"] == "yes"
+        assert element == 6, each.smiles  # nitrogen: atomic numbers from 0
+
+
+MODULES_WITH_EXAMPLES = [
+    ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "src").rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", [name for name in mnagt.__all__ if inspect.isroutine(getattr(mnagt, name, None))])
+def test_public_functions_have_examples(name):
+    assert ">>> " in (inspect.getdoc(getattr(mnagt, name)) or "")
+
+
+@pytest.mark.parametrize("name", [name for name in mnagt.__all__ if inspect.isclass(getattr(mnagt, name, None))])
+def test_public_classes_have_examples(name):
+    assert ">>> " in (inspect.getdoc(getattr(mnagt, name)) or "")
+
+
+@pytest.mark.parametrize("name", re.findall(r"^::: (\S+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+def test_the_page_of_the_api_names_what_there_is(name):
+    module, _, attribute = name.rpartition(".")
+    assert inspect.getdoc(getattr(importlib.import_module(module), attribute))
+
+
+@pytest.mark.parametrize("module", MODULES_WITH_EXAMPLES)
+def test_examples_in_docstrings_run(module, desk, monkeypatch):
+    monkeypatch.chdir(desk)
+    torch.manual_seed(0)
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    failed, tried = doctest.testmod(importlib.import_module(module), optionflags=options)
+    assert tried
+    assert not failed

@@ -1,0 +1,54 @@
+"""What would not fit is refused before training, with what it would take."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mnagt.data.packed import PackedDataset
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Features
+from mnagt.models.registry import build_model
+from mnagt.runs.config import TrainConfig
+from mnagt.tasks import Regression
+from mnagt.training import memory_check as room
+from mnagt.training.memory_check import _kept_bytes, _ring, check_room, cost_of
+
+CPU = torch.device("cpu")
+
+
+def dots(sizes: list[int]) -> PackedDataset:
+    batch = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), sizes, targets=torch.zeros(len(sizes), 1))
+    return PackedDataset.from_batch("dots", Regression(("y",)), batch)
+
+
+@pytest.mark.parametrize("name", ["mnagt", "gat", "graphormer"])
+def test_the_cost_of_another_graph_is_foretold(name):
+    model = build_model(name, {}, Features(), 1)
+    graph, cost = _ring(397, 3, Features()), cost_of(model)
+    told = cost.node * 397 + cost.edge * graph.num_edges + cost.pair * 397**2
+    assert told == pytest.approx(_kept_bytes(model, graph), rel=0.1)
+    assert (cost.pair > 0) == (name == "graphormer")
+
+
+def test_a_graph_that_would_not_fit_is_named(monkeypatch):
+    monkeypatch.setattr(room, "free_memory", lambda device: 2**28)
+    model, dataset = build_model("mnagt", {"depth": 1}, Features(), 1), dots([3, 50_000, 5])
+    with pytest.raises(InputError, match=r"dots: graph 1 has 50,000 nodes, .* takes at least \S+ MiB where 256 MiB"):
+        check_room(model, dataset, TrainConfig(), CPU)
+    with pytest.raises(InputError, match=r"pairs of nodes are what takes it: take a model without"):
+        check_room(build_model("graphit", {}, Features(), 1), dataset, TrainConfig(), CPU)
+    with pytest.raises(InputError, match=r"batches of 999 graphs take at least \S+ MiB .* lower batch_size"):
+        check_room(model, dots([100] * 999), TrainConfig(batch_size=999), CPU)
+    check_room(model, dots([100] * 999), TrainConfig(batch_size=64), CPU)
+    check_room(build_model("gin", {"dim": 8}, Features(), 1), dataset, TrainConfig(), CPU)
+
+
+def test_layers_that_are_worked_out_again_are_not_all_kept(monkeypatch):
+    model, dataset = build_model("mnagt", {}, Features(), 1), dots([20_000])
+    need = int(cost_of(model).of(dataset).item())
+    monkeypatch.setattr(room, "free_memory", lambda device: need - 1)
+    with pytest.raises(InputError, match="train with activation_checkpointing"):
+        check_room(model, dataset, TrainConfig(), CPU)
+    check_room(model, dataset, replace(TrainConfig(), activation_checkpointing=True), CPU)
