@@ -25,6 +25,8 @@ def quickstart_options(parser: argparse.ArgumentParser, words: Sequence[str]) ->
 
 
 def run_quickstart(args: argparse.Namespace) -> None:
+    """Cross-validates the default model and a GIN on MUTAG, saves a model, predicts unseen molecules and writes a
+    report."""
     from mnagt.experiments.quickstart import QuickstartConfig, quickstart
 
     config = QuickstartConfig(**read_options(args, QuickstartConfig))
@@ -34,27 +36,23 @@ def run_quickstart(args: argparse.Namespace) -> None:
 
 def trials_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add = parser.add_argument
-    add(
-        "recipes",
-        nargs="+",
-        type=Path,
-        metavar="RECIPE",
-        help="TOML files, each with one recipe or several, or recipes of the package: nci1 for all, nci1/gin for one",
-    )
+    recipes = "TOML files, each with one recipe or several, or recipes of the package: nci1 for all, nci1/gin for one"
+    add("recipes", nargs="+", type=Path, metavar="RECIPE", help=recipes)
     add("--seeds", type=int, default=10, metavar="N", help="how many seeds, each with its own split [10]")
     add("--first-seed", type=int, default=0, metavar="N", help="the first of them [0]")
     add("--jobs", type=int, default=1, metavar="N", help="trials that run at a time [1]")
     add("--device", help="cpu, cuda, ... [as the recipe says]")
     add("--validation-only", action="store_true", help="a sweep: compare by validation, and never score test parts")
-    add(
-        "--split-folders", type=Path, metavar="FOLDER", help="folders of index files in FOLDER that seeds take turns at"
-    )
+    folders = "folders of index files in FOLDER that seeds take turns at"
+    add("--split-folders", type=Path, metavar="FOLDER", help=folders)
     add("--minutes", type=float, default=math.inf, metavar="X", help="start no trial after so long [no limit]")
     add("--ledger", type=Path, default=Path("results/trials.jsonl"), metavar="FILE", help="[results/trials.jsonl]")
     _engine_options(parser)
 
 
 def run_trials(args: argparse.Namespace) -> None:
+    """Runs recipes over several seeds and splits, in parallel, and prints mean and deviation of the test score.
+    Finished trials are kept in a ledger and not run again."""
     from mnagt.experiments import trials
     from mnagt.experiments.ledger import Ledger
     from mnagt.runs.recipes import read_recipes
@@ -74,18 +72,11 @@ def run_trials(args: argparse.Namespace) -> None:
     def print_trial(config: RunConfig, record: dict[str, Any]) -> None:
         result = record["result"]
         part, score = ("test", result["test"][result["metric"]]) if result["test"] else ("valid", record["chosen_by"])
-        line = f"{config.dataset} {config.model} seed {config.train.seed}: {part} {score:.4f}"
-        print(line, file=sys.stderr, flush=True)
+        _log(f"{config.dataset} {config.model} seed {config.train.seed}: {part} {score:.4f}")
 
     run = partial(trials.run_trials, ledger=Ledger(args.ledger), is_validation_only=args.validation_only)
-    until = time.time() + 60 * args.minutes
-    run(
-        [c for each in configs.values() for c in each],
-        jobs=args.jobs,
-        ray=_ray(args),
-        on_trial=print_trial,
-        until=until,
-    )
+    until, everything = time.time() + 60 * args.minutes, [config for each in configs.values() for config in each]
+    run(everything, jobs=args.jobs, ray=_ray(args), on_trial=print_trial, until=until)
     records = {name: run(each, until=0.0) for name, each in configs.items()}
     records = {name: each for name, each in records.items() if each}
     print_table(*trials.summary_table(records, is_validation_only=args.validation_only))
@@ -98,16 +89,15 @@ def _recipe_name(path: Path, recipe: str) -> str:
     return f"{path.resolve().parent.name if recipe == path.stem else path.stem}/{recipe}"
 
 
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def _engine_options(parser: argparse.ArgumentParser) -> None:
     from mnagt.experiments.executors import RayConfig
 
-    add = parser.add_argument
-    add(
-        "--engine",
-        default="local",
-        choices=("local", "ray"),
-        help="processes of this machine, or a Ray cluster [local]",
-    )
+    engine = "processes of this machine, or a Ray cluster [local]"
+    parser.add_argument("--engine", default="local", choices=("local", "ray"), help=engine)
     add_options(parser, RayConfig, "on a Ray cluster (--engine ray)")
 
 
@@ -136,6 +126,8 @@ def tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 
 def run_tune(args: argparse.Namespace) -> int:
+    """Searches for the settings with the best validation score (Optuna: TPE, with pruning), starting from those given.
+    The test part is never scored. The same command again goes on where it stopped."""
     from mnagt.experiments.tune import TuneConfig, tune
     from mnagt.experiments.tune_result import BEST, REPORT, TRIALS, TrialResult
 
@@ -145,12 +137,12 @@ def run_tune(args: argparse.Namespace) -> int:
     def print_trial(trial: TrialResult) -> None:
         score = "" if trial.score is None else f" {trial.score:.4f}"
         details = trial.reason or f"epochs: {trial.epochs}, {trial.seconds:.1f} s"
-        print(f"trial {trial.number}: {trial.state}{score} ({details})", file=sys.stderr, flush=True)
+        _log(f"trial {trial.number}: {trial.state}{score} ({details})")
 
     try:
         result = tune(config, out, search=search, space=args.space, ray=_ray(args), on_trial=print_trial)
     except KeyboardInterrupt:
-        print("mnagt: interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
+        _log("mnagt: interrupted; what is finished is kept, and the same command goes on")
         return 130
     if result.best is None:
         print(f"no trial has finished; {out / TRIALS} gives the reasons, and the same command goes on")
@@ -161,28 +153,30 @@ def run_tune(args: argparse.Namespace) -> int:
 
 
 def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.experiments.reproduce import ReproduceConfig
+
     add = parser.add_argument
     add("experiment", help="table1, table2, ablation, hops, heads, layers or parameters")
-    add("--seeds", type=int, metavar="N", help="trials of each row [as the paper: 10, in table2 5]")
-    add("--first-seed", type=int, default=0, metavar="N", help="the first of their seeds [0]")
-    add("--protocol", default="redrawn", metavar="redrawn|folds|fixed", help="how data are split [redrawn]")
-    add("--datasets", type=_words, default=(), metavar="NAME,...", help="other data sets than the paper's")
-    add("--only", nargs="+", default=(), metavar="MODEL/DATASET", help="only these; * stands for anything")
-    add("--jobs", type=int, default=1, metavar="N", help="trials that run at a time [1]")
-    add("--devices", "--device", type=_words, default=(), metavar="NAME,...", help="cpu, cuda:0,cuda:1, ... [auto]")
-    add("--minutes", type=float, default=math.inf, metavar="X", help="start no trial after so long [no limit]")
+    add(
+        "--only",
+        dest="patterns",
+        nargs="+",
+        default=(),
+        metavar="MODEL/DATASET",
+        help="only these; * stands for anything",
+    )
+    add("--device", dest="devices", help=argparse.SUPPRESS)
     add("--ledger", type=Path, metavar="FILE", help="finished trials [results/trials.jsonl; with --quick, in OUT]")
     add("--out", type=Path, metavar="FOLDER", help="where the report goes [runs/reproduce/EXPERIMENT]")
     add("--quick", action="store_true", help="few epochs and seeds, for a quick look")
     add("--report-only", action="store_true", help="train nothing; report what is in the ledger")
+    add_options(parser, ReproduceConfig, "trials", leave_out=("only", "is_quick", "ray"))
     _engine_options(parser)
 
 
-def _words(listed: str) -> tuple[str, ...]:
-    return tuple(listed.split(","))
-
-
 def run_reproduce(args: argparse.Namespace) -> int:
+    """Runs an experiment of the paper over several seeds, as far as the ledger does not hold it already, and writes a
+    report: one HTML page, a Markdown table, figures."""
     from mnagt.experiments.ledger import Ledger
     from mnagt.experiments.reproduce import ReproduceConfig, reproduce
     from mnagt.experiments.reproduce_report import write_report
@@ -194,18 +188,8 @@ def run_reproduce(args: argparse.Namespace) -> int:
     lookup(EXPERIMENTS, args.experiment, "experiment")
     out = args.out or Path("runs/reproduce") / (args.experiment + ("-quick" if args.quick else ""))
     ledger = Ledger(args.ledger or (out if args.quick else Path("results")) / "trials.jsonl")
-    config = ReproduceConfig(
-        seeds=args.seeds,
-        first_seed=args.first_seed,
-        protocol=args.protocol,
-        datasets=args.datasets,
-        only=tuple(args.only),
-        is_quick=args.quick,
-        jobs=args.jobs,
-        devices=args.devices,
-        ray=_ray(args),
-        minutes=args.minutes,
-    )
+    settings = read_options(args, ReproduceConfig)
+    config = ReproduceConfig(**settings, only=tuple(args.patterns), is_quick=args.quick, ray=_ray(args))
     make_folder(out)  # the report comes last: better to know now
     try:
         findings = reproduce(
@@ -213,15 +197,12 @@ def run_reproduce(args: argparse.Namespace) -> int:
             config,
             ledger,
             is_report_only=args.report_only,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=_log,
             reporter=Live() if sys.stderr.isatty() else None,
         )
     except KeyboardInterrupt:
-        print(
-            f"mnagt: interrupted; finished trials are in {ledger.path}: the same command goes on, and with "
-            "--report-only reports what there is",
-            file=sys.stderr,
-        )
+        again = "the same command goes on, and with --report-only reports what there is"
+        _log(f"mnagt: interrupted; finished trials are in {ledger.path}: {again}")
         return 130
     write_report(out, findings)
     print_table(*build_table(findings))

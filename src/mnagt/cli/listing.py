@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mnagt.cli.options import add_options, print_table, read_options
 
-SHOWN = 20
+MAX_SKIPPED = 20
 """Files that could not be read, of which more are only counted."""
 
 
@@ -21,31 +21,32 @@ def data_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 
 def run_data(args: argparse.Namespace) -> None:
+    """Makes a data set in OGB's layout. From Python files and folders: the task is to name functions. Split by project;
+    each method name is masked, copies are left out."""
     from mnagt.data.readers.code import CodeConfig, build_code
 
     report = build_code(args.paths, args.out, CodeConfig(**read_options(args, CodeConfig)))
     print(report)
-    for skipped in report.skipped[:SHOWN]:
+    for skipped in report.skipped[:MAX_SKIPPED]:
         print(f"not read: {skipped}", file=sys.stderr)
-    if len(report.skipped) > SHOWN:
-        print(f"not read: {len(report.skipped) - SHOWN:,} more", file=sys.stderr)
+    if len(report.skipped) > MAX_SKIPPED:
+        print(f"not read: {len(report.skipped) - MAX_SKIPPED:,} more", file=sys.stderr)
     print(f"written to {args.out}; try: mnagt train {args.out}")
 
 
 def pack_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("graphs", type=Path, metavar="GRAPHS", help="a JSONL file (.jsonl, .ndjson, each also .gz)")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the data set")
-    parser.add_argument("--target", action="append", metavar="NAME", help="target column; may be repeated [y]")
-    parser.add_argument(
-        "--task", default="auto", metavar="KIND", help="kind of target: see `mnagt train --help` [auto]"
-    )
-    parser.add_argument("--split-column", metavar="NAME", help="column whose groups stay in one part of a group split")
-    parser.add_argument(
-        "--block", type=int, metavar="N", help="graphs that stay together when shuffled; 0 for none [by size]"
-    )
+    add = parser.add_argument
+    add("graphs", type=Path, metavar="GRAPHS", help="a JSONL file (.jsonl, .ndjson, each also .gz)")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the data set")
+    add("--target", action="append", metavar="NAME", help="target column; may be repeated [y]")
+    add("--task", default="auto", metavar="KIND", help="kind of target: see `mnagt train --help` [auto]")
+    add("--split-column", metavar="NAME", help="column whose groups stay in one part of a group split")
+    add("--block", type=int, metavar="N", help="graphs that stay together when shuffled; 0 for none [by size]")
 
 
 def run_pack(args: argparse.Namespace) -> None:
+    """Reads a JSONL file of graphs some at a time and writes them as a folder that is mapped, not loaded, when a model
+    is trained on it."""
     from mnagt.data.pack import pack_jsonl
 
     dataset = pack_jsonl(
@@ -56,11 +57,8 @@ def run_pack(args: argparse.Namespace) -> None:
     print(f"written to {args.out}; try: mnagt train {args.out}")
 
 
-def no_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """The command takes none."""
-
-
 def run_datasets(args: argparse.Namespace) -> None:
+    """Lists the data sets that have names, and where they are."""
     from mnagt.data.registry import DATASETS, data_root, locate_dataset
 
     print(f"data root: {data_root()} (set MNAGT_DATA to change it)\n")
@@ -72,6 +70,7 @@ def run_datasets(args: argparse.Namespace) -> None:
 
 
 def run_models(args: argparse.Namespace) -> None:
+    """Lists the models."""
     from mnagt.graphs.features import Columns, Features
     from mnagt.models.description import describe_parts
     from mnagt.models.registry import MODELS, build_model
@@ -88,6 +87,7 @@ def run_models(args: argparse.Namespace) -> None:
 
 
 def run_info(args: argparse.Namespace) -> None:
+    """Lists versions, devices and folders."""
     from mnagt.installation import environment
 
     for name, value in environment().items():

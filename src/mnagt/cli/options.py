@@ -1,10 +1,11 @@
 """Options of the command line, made from the fields of settings."""
 
 import argparse
+import math
 import sys
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NoReturn
 
 from mnagt.errors import InputError
@@ -13,36 +14,42 @@ from mnagt.settings import Field, describe_fields, from_word, read_field_docs
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells what is wrong as everything else does, in one line."""
+    """A parser whose errors are one line, as all others."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; `{self.prog} --help` explains")
 
 
 def add_options(
-    parser: argparse.ArgumentParser, cls: type, title: str, *, prefix: str = "", leave_out: tuple[str, ...] = ()
+    parser: argparse.ArgumentParser,
+    cls: type,
+    title: str,
+    *,
+    prefix: str = "",
+    leave_out: Container[str] = (),
+    **spelt: str,
 ) -> None:
-    """An option for each field of ``cls``, explained by the string under it. Unset ones are None."""
+    """An option for each field of ``cls``, explained by the string under it. Unset ones are None.
+
+    ``spelt`` holds the options that are not named after their field.
+    """
     group = parser.add_argument_group(title)
     docs = read_field_docs(cls)
     for name, field in describe_fields(cls).items():
         if name not in leave_out:
-            group.add_argument(
-                option(prefix + name),
-                dest=prefix + name,
-                metavar=_metavar(field.hint),
-                help=_help(docs.get(name, ""), field).replace("%", "%%"),
-            )
+            spelling, text = spelt.get(name, option(prefix + name)), _help(docs.get(name, ""), field)
+            group.add_argument(spelling, dest=prefix + name, metavar=_metavar(field.hint), help=text)
             if old := OLD_NAMES.get(name):
                 group.add_argument(option(prefix + old), dest=prefix + name, action=_OldOption)
 
 
 def _help(text: str, field: Field) -> str:
-    """What the setting means, its bounds or choices, and its default."""
-    is_literal = _metavar(field.hint).count("|") > 0
-    bounds = [str(c) for c in field.constraints if not is_literal and str(c) != "below inf"]
-    notes = "; ".join([*([] if field.default is None else [str(field.default)]), *bounds])
-    return f"{text} [{notes}]" if notes else text
+    """What the setting means, its default, and its bounds or choices."""
+    default = "no limit" if field.default == math.inf else "" if field.default in (None, ()) else str(field.default)
+    is_literal = "|" in _metavar(field.hint)
+    bounds = [str(bound) for bound in field.constraints if not is_literal and str(bound) != "below inf"]
+    notes = "; ".join(note for note in (default, *bounds) if note)
+    return (f"{text} [{notes}]" if notes else text).replace("%", "%%")
 
 
 class _OldOption(argparse.Action):
@@ -57,13 +64,13 @@ class _OldOption(argparse.Action):
 
 
 def read_options(args: argparse.Namespace, cls: type, *, prefix: str = "", **spelt: str) -> dict[str, Any]:
-    """The fields of ``cls`` that were set on the command line. ``spelt`` holds options not named after their field."""
-    values = {}
-    for name, field in describe_fields(cls).items():
-        word = getattr(args, prefix + name, None)
-        if word is not None:
-            values[name] = from_word(field.hint, word, spelt.get(name, option(prefix + name)))
-    return values
+    """The fields of ``cls`` that were set on the command line; ``spelt`` as for `add_options`."""
+    words = {name: getattr(args, prefix + name, None) for name in describe_fields(cls)}
+    return {
+        name: from_word(describe_fields(cls)[name].hint, word, spelt.get(name, option(prefix + name)))
+        for name, word in words.items()
+        if word is not None
+    }
 
 
 def option(name: str) -> str:
@@ -76,6 +83,8 @@ def _metavar(hint: Any) -> str:
         return "|".join(typing.get_args(hint))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return _metavar(typing.get_args(hint)[0])
+    if typing.get_origin(hint) is tuple:
+        return f"{_metavar(typing.get_args(hint)[0])},..."
     return {int: "N", float: "X", str: "NAME", bool: "true|false"}.get(hint, "VALUE")
 
 

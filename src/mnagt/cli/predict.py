@@ -13,19 +13,41 @@ from typing import Any
 from mnagt.cli.options import add_options, print_table, read_options
 from mnagt.cli.training import column_options
 from mnagt.errors import InputError
+from mnagt.explain.settings import ExplainConfig
 from mnagt.files import write_atomically
+from mnagt.serve.config import ServeConfig
+
+
+def model_options(parser: argparse.ArgumentParser, words: Sequence[str], **model: Any) -> None:
+    parser.add_argument("model", type=Path, **{"help": "folder of a run", **model})
+    parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
+
+
+def input_options(parser: argparse.ArgumentParser) -> None:
+    """What ``_read_inputs`` reads, and the data set."""
+    parser.add_argument("dataset", help="name or path of a data set, a SMILES, or a Python file")
+    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES in a table [guessed from names]")
+    parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, rows or functions, counted from 0")
+
+
+def _read_inputs(args: argparse.Namespace) -> dict[str, Any]:
+    try:
+        graphs = None if args.graphs is None else [int(word) for word in args.graphs.split(",")]
+    except ValueError:
+        raise InputError(f"--graphs: expected whole numbers with commas between, got {args.graphs!r}") from None
+    return {"graphs": graphs, "smiles": args.smiles, "device": args.device}
 
 
 def evaluate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("model", type=Path, help="folder of a run")
+    model_options(parser, words)
     parser.add_argument("--dataset", help="name or path of another data set; all of its graphs are scored")
     column_options(parser)
     parser.add_argument("--part", choices=("train", "valid", "test", "all"), default="test", help="graphs to score")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
+    """Scores a trained model on graphs with known targets."""
     from mnagt.inference.predict import evaluate
 
     columns = {"smiles": args.smiles, "targets": args.target}
@@ -35,36 +57,18 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
 
 def predict_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("model", type=Path, nargs="+", help="folder of a run; several make an ensemble")
-    _input_options(parser)
+    model_options(parser, words, nargs="+", help="folder of a run; several make an ensemble")
+    input_options(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="CSV file to write [standard output]")
-    parser.add_argument(
-        "--level",
-        type=float,
-        metavar="X",
-        help="add prediction sets or intervals that hold the target this often, such as 0.9",
-    )
-
-
-def _input_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dataset", help="name or path of a data set, a SMILES, or a Python file")
-    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES in a table [guessed from names]")
-    parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, rows or functions, counted from 0")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
-
-
-def _graphs(args: argparse.Namespace) -> list[int] | None:
-    try:
-        return None if args.graphs is None else [int(word) for word in args.graphs.split(",")]
-    except ValueError:
-        raise InputError(f"--graphs: expected whole numbers with commas between, got {args.graphs!r}") from None
+    level = "add prediction sets or intervals that hold the target this often, such as 0.9"
+    parser.add_argument("--level", type=float, metavar="X", help=level)
 
 
 def run_predict(args: argparse.Namespace) -> None:
+    """Writes the predictions of a trained model as CSV, one row a graph; of a Python file, names for its functions."""
     from mnagt.inference.predict import is_source, predict
 
-    how = {"smiles": args.smiles, "device": args.device, "level": args.level}
-    table = predict(args.model, args.dataset, graphs=_graphs(args), **how)
+    table = predict(args.model, args.dataset, level=args.level, **_read_inputs(args))
     if args.out is None:
         _print_names(table) if is_source(args.dataset) else _write_csv(table, sys.stdout)
         return
@@ -87,54 +91,49 @@ def _write_csv(table: dict[str, list], file: Any) -> None:
     writer.writerows(zip(*table.values(), strict=True))
 
 
-def calibrate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("model", type=Path, help="folder of a run")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
-
-
 def run_calibrate(args: argparse.Namespace) -> None:
+    """Fits temperature scaling and the thresholds of prediction sets on the validation part, saves them in the model's
+    folder for `mnagt predict`, and reports the calibration error on the test part, before and after."""
     from mnagt.inference.calibrate import calibrate
 
     done = calibrate(args.model, device=args.device)
     print(f"temperature {done.calibration.temperature:.3f}, from {done.calibration.graphs:,} validation graphs")
     if done.before and done.after:
-        rows = [
-            [when, f"{r.brier:.4f}", f"{r.ece:.4f}"] for when, r in (("before", done.before), ("after", done.after))
-        ]
+        reports = {"before": done.before, "after": done.after}
+        rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
     print(f"saved in {args.model}; `mnagt predict {args.model} ... --level 0.9` adds sets or intervals")
 
 
 def explain_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.explain.settings import ExplainConfig
-
-    parser.add_argument("model", type=Path, help="folder of a run")
-    _input_options(parser)
+    model_options(parser, words)
+    input_options(parser)
     parser.add_argument("--out", type=Path, default=Path("explained.html"), metavar="FILE", help="[explained.html]")
     add_options(parser, ExplainConfig, "explanation")
 
 
 def run_explain(args: argparse.Namespace) -> None:
+    """Writes an HTML page: the attribution of a prediction to nodes (integrated gradients, checked by deletion), kernel
+    weights and attention."""
     from mnagt.explain.report import explain_to
-    from mnagt.explain.settings import ExplainConfig
 
     config = ExplainConfig(**read_options(args, ExplainConfig))
-    how = {"graphs": _graphs(args), "smiles": args.smiles, "device": args.device}
-    for line in explain_to(args.out, args.model, args.dataset, config, **how):
+    for line in explain_to(args.out, args.model, args.dataset, config, **_read_inputs(args)):
         print(line)
 
 
 def embed_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("model", type=Path, help="folder of a run")
-    _input_options(parser)
+    model_options(parser, words)
+    input_options(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="vectors.npy or vectors.parquet")
 
 
 def run_embed(args: argparse.Namespace) -> None:
+    """Writes an embedding of each graph, the input of the model's head: NumPy (.npy), or Parquet with pyarrow."""
     from mnagt.inference.embed import embed_to
 
-    shape = embed_to(args.out, args.model, args.dataset, graphs=_graphs(args), smiles=args.smiles, device=args.device)
-    print(f"{shape[0]} vectors of {shape[1]} numbers in {args.out}", file=sys.stderr)
+    count, dim = embed_to(args.out, args.model, args.dataset, **_read_inputs(args))
+    print(f"{count} vectors of {dim} numbers in {args.out}", file=sys.stderr)
 
 
 def export_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -144,6 +143,8 @@ def export_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
 
 
 def run_export(args: argparse.Namespace) -> None:
+    """Writes a trained model as ONNX or as an exported program of PyTorch, for any number of graphs, nodes and edges,
+    and checks that its outputs are those of the model."""
     from mnagt.inference.export import FORMATS
 
     out = args.out or Path(f"{args.model.resolve()}.{'onnx' if args.format == 'onnx' else 'pt2'}")
@@ -152,15 +153,13 @@ def run_export(args: argparse.Namespace) -> None:
 
 
 def serve_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.serve.config import ServeConfig
-
     parser.add_argument("model", type=Path, help="folder of a run")
     add_options(parser, ServeConfig, "service")
 
 
 def run_serve(args: argparse.Namespace) -> None:
-    from mnagt.serve.config import ServeConfig
-
+    """Serves predictions and explanations over HTTP (predict, explain, health, metrics, OpenAPI) and a page to try them
+    on, to this machine only unless --host says otherwise. MNAGT_TOKEN may hold the token."""
     config = ServeConfig(**read_options(args, ServeConfig))
     config = replace(config, token=config.token or os.environ.get("MNAGT_TOKEN", ""))
     try:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,14 @@ def _chosen_model(words: Sequence[str]) -> str:
     """The model named on the command line, read ahead of the rest: its settings are options too."""
     ahead = Parser(prog="mnagt train", add_help=False, allow_abbrev=False)
     ahead.add_argument("--model")
-    ahead.add_argument("--recipe")
+    ahead.add_argument("--recipe", default=NO_RECIPE)
     found, _ = ahead.parse_known_args(list(words))
-    return found.model or recipe_of(found.recipe).model
+    return found.model or _read_recipe(found.recipe).model
 
 
-def recipe_of(name: str | None) -> RunConfig:
-    """The settings that ``name`` stands for; without one, or with 'none', the defaults."""
-    if name is None or name == NO_RECIPE:
+def _read_recipe(name: str) -> RunConfig:
+    """The recipe called ``name``; with 'none', the defaults."""
+    if name == NO_RECIPE:
         return RunConfig()
     from mnagt.runs.recipes import read_recipe
 
@@ -62,16 +63,10 @@ def run_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one [auto]")
     add_options(parser, TrainConfig, "training")
-    parser.add_argument_group("split").add_argument(
-        "--split",
-        dest="split_kind",
-        metavar="official|random|stratified|group|scaffold|files",
-        help="how graphs are split [auto]",
-    )
+    add_options(parser, SplitConfig, "split", prefix="split_", kind="--split")
     table = parser.add_argument_group("tables of molecules (.csv, .tsv, .smi), and graphs of your own")
     column_options(table)
     table.add_argument("--task", metavar="single-label|multi-label|regression", help="kind of target [auto]")
-    add_options(parser, SplitConfig, "split details", prefix="split_", leave_out=("kind",))
     add_options(parser, lookup(MODELS, name, "model").config, f"settings of the model {name}")
 
 
@@ -85,60 +80,44 @@ def run_config(args: argparse.Namespace) -> RunConfig:
     from mnagt.models.registry import MODELS
     from mnagt.registry import lookup
 
-    base = recipe_of(args.recipe)
+    base, given = _read_recipe(args.recipe or NO_RECIPE), read_options(args, RunConfig)
     if not (args.dataset or base.dataset):
         raise InputError("which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG")
-    model = args.model or base.model
+    model = given.get("model", base.model)
     settings = base.settings if model == base.model else {}
-    return RunConfig(
-        dataset=args.dataset or base.dataset,
-        model=model,
+    return replace(
+        base,
+        **given,
         settings=settings | read_options(args, lookup(MODELS, model, "model").config),
         train=replace(base.train, **read_options(args, TrainConfig)),
         split=replace(base.split, **read_options(args, SplitConfig, prefix="split_", kind="--split")),
-        device=args.device or base.device,
-        smiles=args.smiles or base.smiles,
         targets=tuple(args.target) if args.target else base.targets,
-        task=args.task or base.task,
     )
 
 
-def new_folder(config: RunConfig) -> Path:
-    return Path("runs") / f"{Path(config.dataset).stem}-{config.model}-{datetime.now():%Y%m%d-%H%M%S}"
-
-
-def _own_recipe(dataset: str | None, model: str) -> str | None:
-    """The recipe of the package for a data set that it knows by name."""
-    from mnagt.data.registry import DATASETS
-    from mnagt.runs.recipes import shipped_recipe
-    from mnagt.training.distributed import is_first
-
-    if dataset not in DATASETS or shipped_recipe(dataset, model) is None:
-        return None
-    name = f"{dataset.lower()}/{model}"
-    if is_first():
-        logger.info("settings of the recipe %s; options override them, --recipe none ignores them", name)
-    return name
-
-
 def run_train(args: argparse.Namespace) -> int:
+    """Trains a model, keeps the weights of the epoch with the best validation score, and scores them once on the test
+    part."""
     from mnagt.runs.folder import check_has_run, read_run_config
     from mnagt.training.distributed import is_first
     from mnagt.training.progress import reporter
     from mnagt.training.run import resume, train
     from mnagt.training.trainer import Interrupted
 
-    show = {"reporter": reporter(), "tensorboard": args.tensorboard}
     if args.resume:
         _refuse_settings(args)
         check_has_run(args.resume)
-    elif args.recipe is None:
-        args.recipe = _own_recipe(args.dataset, args.model or RunConfig.model)
-    config = None if args.resume else run_config(args)
-    out = args.out or new_folder(config) if config else args.resume
-    _limit_cublas_workspaces(config or read_run_config(out))
+        config, out = read_run_config(args.resume), args.resume
+        start = partial(resume, out)
+    else:
+        args.recipe = args.recipe or _find_shipped_recipe(args.dataset, args.model or RunConfig.model)
+        config = run_config(args)
+        name = f"{Path(config.dataset).stem}-{config.model}-{datetime.now():%Y%m%d-%H%M%S}"
+        out = args.out or Path("runs") / name
+        start = partial(train, config, out)
+    _limit_cublas_workspaces(config)
     try:
-        run = resume(out, **show) if config is None else train(config, out, **show)
+        run = start(reporter=reporter(), tensorboard=args.tensorboard)
     except Interrupted:
         if is_first():
             print(f"mnagt: interrupted, nothing lost; go on with: mnagt train --resume {out}", file=sys.stderr)
@@ -151,6 +130,20 @@ def run_train(args: argparse.Namespace) -> int:
     print(f"epoch {result.epoch}, chosen by validation ({result.metric} {result.valid:.4f} in that epoch): {test}")
     print(f"saved in {out}; try: mnagt evaluate {out}")
     return 0
+
+
+def _find_shipped_recipe(dataset: str | None, model: str) -> str | None:
+    """The recipe of the package for a data set that it knows by name."""
+    from mnagt.data.registry import DATASETS
+    from mnagt.runs.recipes import shipped_recipe
+    from mnagt.training.distributed import is_first
+
+    if dataset not in DATASETS or shipped_recipe(dataset, model) is None:
+        return None
+    name = f"{dataset.lower()}/{model}"
+    if is_first():
+        logger.info("settings of the recipe %s; options override them, --recipe none ignores them", name)
+    return name
 
 
 def _limit_cublas_workspaces(config: RunConfig) -> None:

@@ -39,25 +39,25 @@ QUICK_EPOCHS, QUICK_SEEDS = 3, 2
 @dataclass(frozen=True)
 class ReproduceConfig(Settings):
     seeds: PositiveInt | None = None
-    """Trials of each row; none for as many as the paper's (10, on OGB's data sets 5)."""
+    """Trials of each row; as the paper if not given: 10, in table2 5."""
     first_seed: NonNegativeInt = 0
     """The first of their seeds."""
     protocol: Protocol = "redrawn"
-    """How data are split: redrawn, folds or fixed."""
+    """How data are split."""
     datasets: tuple[str, ...] = ()
     """Other data sets than the paper's."""
     only: tuple[str, ...] = ()
     """MODEL/DATASET patterns; what fits none of them is left out."""
     is_quick: bool = False
-    """Few epochs and seeds, for a look at the page: no figure of it is a result."""
+    """Few epochs and seeds, for a quick look: no figure of it is a result."""
     jobs: PositiveInt = 1
-    """Trials side by side."""
+    """Trials that run at a time."""
     devices: tuple[str, ...] = ()
-    """Devices on which trials take turns; none for what the recipes say."""
+    """Devices on which trials take turns, such as cpu or cuda:0,cuda:1; otherwise as the recipes say."""
     ray: RayConfig | None = None
     """The cluster that runs them, in place of ``jobs`` processes."""
     minutes: Annotated[float, Ge(0)] = math.inf
-    """After so long no trial is begun."""
+    """Start no trial after so long."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
