@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from mnagt.serve.batching import Batcher, TooBusyError
+from mnagt.serve.batching import Batcher
 
 
 def answered(questions, answer, **settings):
@@ -21,7 +21,7 @@ def answered(questions, answer, **settings):
         try:
             return await asyncio.gather(*map(batcher.submit, questions), return_exceptions=True)
         finally:
-            await batcher.close()
+            batcher.close()
 
     return asyncio.run(all_of_them()), batches
 
@@ -51,7 +51,7 @@ def test_a_batch_that_fails_fails_for_all_and_the_next_goes_on():
 
 def test_more_than_may_wait_are_sent_away():
     told, _ = answered(range(7), lambda batch: batch, max_waiting=5)
-    assert sum(isinstance(each, TooBusyError) for each in told) == 2
+    assert sum(isinstance(each, asyncio.QueueFull) for each in told) == 2
 
 
 def test_a_question_given_up_is_not_answered():
@@ -72,7 +72,7 @@ def test_a_question_given_up_is_not_answered():
         release.set()
         assert await first == "first"
         assert await last == "last"
-        await batcher.close()
+        batcher.close()
 
     asyncio.run(give_up())
     assert seen == ["first", "last"]

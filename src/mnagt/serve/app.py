@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from mnagt.errors import InputError
@@ -38,19 +40,21 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+
+
+class Refusal(BaseModel):
+    """Why a request is refused."""
+
+    detail: str
+
+
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": text,
-        "content": {"application/json": {"schema": {"properties": {"detail": {"type": "string"}}}}},
-    }
-    for status, text in (
-        (400, "the body is not JSON"),
-        (401, "the token is missing or wrong"),
-        (413, "the body is too long"),
-        (422, "a field cannot be read; detail names it"),
-        (429, "too many requests are waiting"),
-        (503, "no answer within the time limit"),
-    )
+    400: {"model": Refusal, "description": "the body is not JSON"},
+    401: {"model": Refusal, "description": "the token is missing or wrong"},
+    413: {"model": Refusal, "description": "the body is too long"},
+    422: {"model": Refusal, "description": "a field cannot be read; detail names it"},
+    429: {"model": Refusal, "description": "too many requests are waiting"},
+    503: {"model": Refusal, "description": "no answer within the time limit"},
 }
 ROUTES = {"/predict", "/explain", "/model", "/health", "/metrics", "/openapi.json", *FILES}
 """Paths that metrics count by name."""
@@ -74,9 +78,8 @@ def create_app(model: TrainedModel | Path | str, config: ServeConfig | None = No
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.open()
         yield
-        await service.close()
+        service.close()
 
     app = FastAPI(
         title=f"mnagt: {service.trained.name}",
@@ -115,12 +118,12 @@ def _add_routes(app: FastAPI, service: Service, token: Any) -> None:
     @app.post("/predict", responses=REFUSALS, **guarded)
     async def predict(request: PredictRequest) -> dict[str, list[dict[str, Any]]]:
         """A prediction for each graph, in the order of the request."""
-        return {"answers": await service.limit_time(service.batcher.submit(request))}
+        return {"answers": await service.limit_time(service.predictions.submit(request))}
 
     @app.post("/explain", responses=REFUSALS, **guarded)
     async def explain(request: ExplainRequest) -> dict[str, Any]:
         """The prediction for one graph, the attribution of each node, and the kernel weights of each layer."""
-        return await service.limit_time(service.submit_explanation(request))
+        return await service.limit_time(service.explanations.submit(request))
 
     @app.get("/model", responses={401: REFUSALS[401]}, **guarded)
     async def model() -> dict[str, Any]:
@@ -168,14 +171,13 @@ class _Middleware:
             return
         metrics, max_body, start = self.service.metrics, self.service.config.max_body, time.perf_counter()
         status, received = 500, 0
-        too_long = HTTPException(413, f"a request may have {max_body:,} bytes; send fewer graphs at once")
 
         async def limited_receive() -> Any:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
             if received > max_body:
-                raise too_long
+                raise HTTPException(413, f"a request may have {max_body:,} bytes; send fewer graphs at once")
             return message
 
         async def send_with_headers(message: Any) -> None:
@@ -185,15 +187,8 @@ class _Middleware:
                 message["headers"] += [(name.lower().encode(), text.encode()) for name, text in HEADERS.items()]
             await send(message)
 
-        length = dict(scope["headers"]).get(b"content-length", b"0")
         try:
-            if not length.isdigit():
-                response = AsciiResponse({"detail": "Content-Length: expected a number of bytes"}, 400)
-                await response(scope, receive, send_with_headers)
-            elif int(length[:20]) > max_body:
-                await AsciiResponse({"detail": too_long.detail}, 413)(scope, receive, send_with_headers)
-            else:
-                await self.app(scope, limited_receive, send_with_headers)
+            await self.app(scope, limited_receive, send_with_headers)
         finally:
             path = scope["path"] if scope["path"] in ROUTES else "other"
             metrics.requests[path, status] += 1
@@ -221,17 +216,12 @@ def serve(
         _log.warning("anyone who reaches %s can send requests: set a token", config.host)
     _check_port(config.host, config.port)
     say(f"http://{config.host}:{config.port}  (Ctrl-C ends)")
-    settings: dict[str, Any] = {
-        "host": config.host,
-        "port": config.port,
-        "log_level": "warning",
-        "server_header": False,
-    }
+    run = partial(uvicorn.run, host=config.host, port=config.port, log_level="warning", server_header=False)
     if config.workers == 1:
-        uvicorn.run(app, **settings)
-        return
-    os.environ |= {_FOLDER: str(folder), _CONFIG: json.dumps(asdict(config))}
-    uvicorn.run("mnagt.serve.app:create_worker_app", factory=True, workers=config.workers, **settings)
+        run(app)
+    else:
+        os.environ |= {_FOLDER: str(folder), _CONFIG: json.dumps(asdict(config))}
+        run("mnagt.serve.app:create_worker_app", factory=True, workers=config.workers)
 
 
 def _check_port(host: str, port: int) -> None:

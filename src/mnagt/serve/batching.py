@@ -9,10 +9,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class TooBusyError(Exception):
-    """Too many requests are waiting."""
-
-
 class Batcher(Generic[Item, Result]):
     """Calls ``process`` with batches of items, in a thread of its own.
 
@@ -28,26 +24,20 @@ class Batcher(Generic[Item, Result]):
         max_batch: int,
         max_waiting: int,
     ) -> None:
-        self._process, self._window, self._max_batch, self._max_waiting = process, window, max_batch, max_waiting
-        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
-        self._arrived = asyncio.Event()
+        self._process, self._window, self._max_batch = process, window, max_batch
+        self._waiting: asyncio.Queue[tuple[Item, asyncio.Future[Result]]] = asyncio.Queue(max_waiting)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batcher")
         self._task: asyncio.Task[None] | None = None
-        self.on_batch: Callable[[int], None] = lambda size: None
-        """Called with the size of each batch."""
 
     async def submit(self, item: Item) -> Result:
-        """Wait for the result of ``item``. Raises ``TooBusyError`` if too many items wait."""
-        if len(self._waiting) >= self._max_waiting:
-            raise TooBusyError
+        """Wait for the result of ``item``. Raises ``asyncio.QueueFull`` if too many items wait."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.put_nowait((item, future))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
-        self._arrived.set()
         return await future
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Drop waiting items; the thread ends after its batch."""
         if self._task is not None:
             self._task.cancel()
@@ -56,16 +46,14 @@ class Batcher(Generic[Item, Result]):
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._arrived.wait()
-            if self._window and len(self._waiting) < self._max_batch:
+            batch = [await self._waiting.get()]
+            if self._window and 1 + self._waiting.qsize() < self._max_batch:
                 await asyncio.sleep(self._window)
-            waiting = [pair for pair in self._waiting if not pair[1].done()]  # others timed out
-            batch, self._waiting = waiting[: self._max_batch], waiting[self._max_batch :]
-            if not self._waiting:
-                self._arrived.clear()
+            while len(batch) < self._max_batch and not self._waiting.empty():
+                batch.append(self._waiting.get_nowait())
+            batch = [(item, future) for item, future in batch if not future.done()]  # others timed out
             if not batch:
                 continue
-            self.on_batch(len(batch))
             try:
                 results = await loop.run_in_executor(self._thread, self._process, [item for item, _ in batch])
             except Exception as error:

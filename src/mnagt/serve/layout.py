@@ -1,7 +1,6 @@
 """Positions of nodes for the page: molecules by RDKit, syntax trees as trees, other graphs by their distances."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -56,15 +55,12 @@ def _to_json(
 
 
 def _draw_molecule(smiles: str) -> dict[str, Any]:
-    from rdkit.Chem import Kekulize, KekulizeException, MolFromSmiles
-    from rdkit.Chem.rdDepictor import Compute2DCoords
+    from rdkit.Chem import MolFromSmiles
+    from rdkit.Chem.Draw.rdMolDraw2D import PrepareMolForDrawing
     from rdkit.rdBase import BlockLogs
 
     with BlockLogs():
-        molecule = MolFromSmiles(smiles)
-        with suppress(KekulizeException):
-            Kekulize(molecule, clearAromaticFlags=True)
-        Compute2DCoords(molecule)
+        molecule = PrepareMolForDrawing(MolFromSmiles(smiles), kekulize=True, addChiralHs=False, wedgeBonds=False)
     positions = molecule.GetConformer().GetPositions()[:, :2] / (1.5, -1.5)
     bonds = [
         (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), ORDERS.get(bond.GetBondType().name, 1))

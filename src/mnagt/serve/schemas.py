@@ -1,14 +1,14 @@
 """Bodies of requests, and the graphs in them."""
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, StrictInt, StrictStr
-from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code_layout import encode_functions
@@ -16,12 +16,14 @@ from mnagt.data.readers.code_trees import Function, UnparsableError, parse_funct
 from mnagt.data.readers.smiles import FEATURES, read_smiles
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.serve.config import ServeConfig
 from mnagt.tasks import UNKNOWN, Unlabelled
 
 Number = Annotated[StrictInt, Field(ge=-1, lt=2**31)]
 Label = Number | StrictStr
+POINTERS = ("node_ptr", "edge_ptr")
 TABLES = ("node_labels", "node_values", "edge_labels", "edge_values")
 
 
@@ -66,8 +68,7 @@ class ExplainRequest(PredictRequest):
     )
 
 
-@dataclass(frozen=True, eq=False)
-class RequestGraphs:
+class RequestGraphs(NamedTuple):
     """The graphs of a request, in the categories of the model, and their functions if they come from code."""
 
     graphs: PackedDataset
@@ -146,7 +147,7 @@ def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig
     _check_count("graphs", len(graphs), limits)
     _check_size("graphs", "nodes", sum(graph.nodes for graph in graphs), limits.max_nodes)
     _check_size("graphs", "edges", sum(len(graph.edges) for graph in graphs), limits.max_edges)
-    ends, tables, first = [], {name: [] for name, width in _table_widths(trained).items() if width}, 0
+    ends, tables, first = [], defaultdict(list), 0
     for i, graph in enumerate(graphs):
         pairs, row = _read_edges(f"graphs[{i}].edges", graph)
         ends.append(pairs + first)
@@ -183,29 +184,26 @@ def _read_edges(where: str, graph: Graph) -> tuple[Int[np.ndarray, "edges 2"], I
     return np.concatenate([pairs[row], pairs[reversed_row, ::-1]]), np.concatenate([row, reversed_row])
 
 
-def _table_widths(trained: TrainedModel) -> dict[str, int]:
-    """The number of columns of each table that the model reads."""
-    nodes, edges = trained.model.features.nodes, trained.model.features.edges
-    return dict(zip(TABLES, (len(nodes.labels), nodes.values, len(edges.labels), edges.values), strict=True))
-
-
 def _read_table(where: str, name: str, graph: Graph, trained: TrainedModel) -> np.ndarray | None:
     """A row of columns for each node or edge, with the model's indices of categories; None if the model reads none."""
-    table, width = getattr(graph, name), _table_widths(trained)[name]
-    rows, unit = (graph.nodes, "node") if name.startswith("node") else (len(graph.edges), "edge")
-    if table is None and (not width or not rows):
-        return np.zeros((0, width), np.int64 if name.endswith("labels") else np.float32) if width else None
-    if table is None:
-        raise InputError(f"{where}: missing; the model reads {width} of each {unit}")
+    unit, table = name[:4], getattr(graph, name)
+    rows = graph.nodes if unit == "node" else len(graph.edges)
+    columns = getattr(trained.model.features, f"{unit}s")
+    width = len(columns.labels) if name.endswith("labels") else columns.values
     if not width:
-        raise InputError(f"{where}: the model reads none; leave it out")
+        if table is not None:
+            raise InputError(f"{where}: the model reads none; leave it out")
+        return None
+    if table is None and rows:
+        raise InputError(f"{where}: missing; the model reads {width} of each {unit}")
+    table = table or []
     if len(table) != rows:
         raise InputError(f"{where}: {len(table)} rows for {rows} {unit}s; give one row for each {unit}")
     for i, row in enumerate(table):
         if len(row) != width:
             raise InputError(f"{where}[{i}]: {len(row)} columns, and the model reads {width}")
     if name.endswith("labels"):
-        return _read_labels(where, name, table, getattr(trained.model.features, f"{unit}s").labels, trained)
+        return _read_labels(where, name, table, columns.labels, trained)
     values = np.array(table, np.float64).reshape(rows, width)
     if not (np.abs(values) <= np.finfo(np.float32).max).all():
         raise InputError(f"{where}: a number is too large for 32 bits")
@@ -237,24 +235,7 @@ def concatenate(parts: Sequence[PackedDataset]) -> PackedDataset:
     first, *others = parts
     if not others:
         return first
-
-    def concatenate_rows(name: str) -> Tensor | None:
-        return None if getattr(first, name) is None else torch.cat([getattr(part, name) for part in parts])
-
-    def concatenate_pointers(name: str) -> Tensor:
-        return torch.cat([torch.zeros(1, dtype=torch.long), *(getattr(p, name).diff() for p in parts)]).cumsum(0)
-
-    columns: dict[str, Any] = {name: concatenate_rows(name) for name in TABLES}
-    return PackedDataset(
-        name="graphs",
-        task=first.task,
-        node_ptr=concatenate_pointers("node_ptr"),
-        edge_ptr=concatenate_pointers("edge_ptr"),
-        source=torch.cat([part.source for part in parts]),
-        in_degree=torch.cat([part.in_degree for part in parts]),
-        targets=torch.cat([part.targets for part in parts]),
-        is_symmetric=all(part.is_symmetric for part in parts),
-        label_counts=first.label_counts,
-        vocabularies=first.vocabularies,
-        **columns,
-    )
+    pointers = {name: ptr_from_counts(torch.cat([getattr(part, name).diff() for part in parts])) for name in POINTERS}
+    names = [name for name in (*TABLES, "source", "in_degree", "targets") if getattr(first, name) is not None]
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    return replace(first, **pointers, **columns, is_symmetric=all(part.is_symmetric for part in parts), texts=None)

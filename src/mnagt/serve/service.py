@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import accumulate, groupby
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from mnagt.errors import InputError
 from mnagt.inference.export import OnnxModel, check_export
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.outputs import compute_outputs
-from mnagt.serve.batching import Batcher, TooBusyError
+from mnagt.serve.batching import Batcher
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.layout import compute_drawing
 from mnagt.serve.metrics import Metrics
@@ -54,24 +53,21 @@ class Service:
                 check_export(self.model, trained)
             except InputError as error:
                 raise InputError(f"{config.onnx}: {error}; export the model again") from None
-        self.explaining = ThreadPoolExecutor(1, thread_name_prefix="explain")
-        self.waiting = 0
-
-    def open(self) -> None:
-        """Start the batcher; call it inside the event loop."""
-        config = self.config
-        self.batcher: Batcher[PredictRequest, Rows] = Batcher(
+        self.predictions: Batcher[PredictRequest, Rows] = Batcher(
             self.predict, window=config.window_ms / 1000, max_batch=config.max_batch, max_waiting=config.max_waiting
         )
-        self.batcher.on_batch = self.metrics.batch.add
+        self.explanations: Batcher[ExplainRequest, dict[str, Any]] = Batcher(
+            lambda requests: [self.explain(*requests)], window=0, max_batch=1, max_waiting=MAX_EXPLANATIONS
+        )
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Drop what waits. A batch or explanation that has begun is finished in its thread."""
-        await self.batcher.close()
-        self.explaining.shutdown(wait=False, cancel_futures=True)
+        self.predictions.close()
+        self.explanations.close()
 
     def predict(self, requests: Sequence[PredictRequest]) -> list[Rows | Exception]:
         """The predictions for each request, or the reason why it is refused."""
+        self.metrics.batch.add(len(requests))
         results: list[Rows | Exception] = [[] for _ in requests]
         readable: dict[int, RequestGraphs] = {}
         for i, request in enumerate(requests):
@@ -161,26 +157,12 @@ class Service:
         """Wait for ``result`` up to the time limit; errors become HTTP errors."""
         try:
             return await asyncio.wait_for(result, self.config.seconds)
-        except TooBusyError:
+        except asyncio.QueueFull:
             raise HTTPException(429, "too many requests are waiting; try again later") from None
         except TimeoutError:
             raise HTTPException(503, f"no answer within {self.config.seconds:g} s; send fewer graphs at once") from None
         except InputError as error:
             raise HTTPException(422, str(error)) from None
-
-    async def submit_explanation(self, request: ExplainRequest) -> dict[str, Any]:
-        """Explain in the thread for explanations, if not too many wait."""
-        if self.waiting >= MAX_EXPLANATIONS:
-            raise TooBusyError
-        self.waiting += 1
-        future = asyncio.get_running_loop().run_in_executor(self.explaining, self.explain, request)
-        future.add_done_callback(self._finish_explanation)
-        return await asyncio.shield(future)
-
-    def _finish_explanation(self, future: "asyncio.Future[dict[str, Any]]") -> None:
-        self.waiting -= 1
-        if not future.cancelled():
-            future.exception()  # mark it as seen: the caller may have timed out
 
 
 def _check_finite(values: Float[Tensor, "..."]) -> None:
