@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from mnagt import ops
+
 
 @pytest.fixture(autouse=True)
 def _products_of_bfloat16(monkeypatch):
@@ -20,3 +22,10 @@ def _products_of_bfloat16(monkeypatch):
         return plain(self, a, b, *rest)
 
     monkeypatch.setattr(InterpreterBuilder, "create_dot", dot)
+
+
+@pytest.fixture
+def _kernels(monkeypatch):
+    """The functions of ``ops.functional`` take their kernels, and those of linear maps may round to tf32."""
+    monkeypatch.setattr(ops, "is_usable", lambda device: True)
+    monkeypatch.setattr(ops, "precision", lambda: "tf32")

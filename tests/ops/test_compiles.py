@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 NORMS = {"_find", "_normalise", "_find_backward", "_normalise_backward"}
-ATTENTION = {"_forward", "_backward"}
+ATTENTION = {"attention_forward", "attention_backward"}
 LINEAR = {"_multiply", "_add_up"}
 ALONG_EDGES = {"_attend", "_into", "_out_of"}
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.sparse import ptr_from_counts
-from mnagt.ops.csr import sum_rows, sum_rows_reference
+from mnagt.ops import csr, functional
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 COLUMNS = 13
@@ -23,10 +23,12 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=generator(1), dtype=torch.double).to(DEVICE, dtype)
 
 
-def check(x: Tensor, index: Tensor, ptr: Tensor) -> None:
+def check(x: Tensor, index: Tensor, ptr: Tensor, *rest: bool | Tensor | None) -> None:
     """The sum is the twin's in float64, rounded once."""
-    right = sum_rows_reference(x.double(), index, ptr)
-    torch.testing.assert_close(sum_rows(x, index, ptr), right.to(x.dtype))
+    on_cpu = [t.cpu() if isinstance(t, Tensor) else t for t in (index, ptr, *rest)]
+    right = functional.sum_rows(x.double().cpu(), *on_cpu)  # pyright: ignore[reportArgumentType]
+    rest = rest or (False, None, None)
+    torch.testing.assert_close(csr.sum_rows(x, index, ptr, *rest), right.to(x))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("dim", [1, 5, 64, 100, 300])
@@ -44,10 +46,8 @@ def test_every_row_is_the_sum_of_its_ones(counts, dim):
 @pytest.mark.parametrize("counts", [[2, 0, 5, 1] + [1] * 9, [0] * 13, [1] * 11 + [150, 2]], ids=sum)
 def test_rows_are_scaled_before_and_after_and_count_themselves(counts, scaled, with_self):
     before, after = numbers(COLUMNS, dtype=torch.double), numbers(len(counts))
-    diagonals = {"before": before if scaled != "after" else None, "after": after if scaled != "before" else None}
-    x, (index, ptr) = numbers(COLUMNS, 67), matrix(counts)
-    right = sum_rows_reference(x.double(), index, ptr, with_self=with_self, **diagonals)
-    torch.testing.assert_close(sum_rows(x, index, ptr, with_self=with_self, **diagonals), right.float())
+    diagonals = (before if scaled != "after" else None, after if scaled != "before" else None)
+    check(numbers(COLUMNS, 67), *matrix(counts), with_self, *diagonals)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -68,10 +68,10 @@ def test_a_view_into_a_wider_tensor_is_read_as_it_is():
 
 @pytest.mark.parametrize(("counts", "dim"), [([], 5), ([0, 0, 0], 5), ([2, 3], 0)])
 def test_nothing_to_add_is_zero(counts, dim):
-    y = sum_rows(numbers(COLUMNS, dim), *matrix(counts))
+    y = csr.sum_rows(numbers(COLUMNS, dim), *matrix(counts), False, None, None)
     torch.testing.assert_close(y, torch.zeros(len(counts), dim, device=DEVICE))
 
 
 def test_whole_numbers_are_refused():
     with pytest.raises(InputError, match="floating-point"):
-        sum_rows(torch.ones(COLUMNS, 3, dtype=torch.long, device=DEVICE), *matrix([1]))
+        csr.sum_rows(torch.ones(COLUMNS, 3, dtype=torch.long, device=DEVICE), *matrix([1]), False, None, None)

@@ -39,10 +39,10 @@ def test_double_precision_is_left_to_torch(monkeypatch):
 def test_kernels_are_taken_where_they_can_run(monkeypatch):
     expected = call_all(13, 5)
     with (
-        patch.object(scale, "scaled_add", wraps=scale.scaled_add) as scaled_add,
-        patch.object(mixer, "mix", wraps=mixer.mix) as mix,
-        patch.object(layer_norm, "layer_norm", wraps=layer_norm.layer_norm) as by_row,
-        patch.object(norm, "batch_norm", wraps=norm.batch_norm) as by_column,
+        patch.object(scale.ScaledAdd, "apply", wraps=scale.ScaledAdd.apply) as scaled_add,
+        patch.object(mixer.Mix, "apply", wraps=mixer.Mix.apply) as mix,
+        patch.object(layer_norm.LayerNorm, "apply", wraps=layer_norm.LayerNorm.apply) as by_row,
+        patch.object(norm.BatchNorm, "apply", wraps=norm.BatchNorm.apply) as by_column,
     ):
         monkeypatch.setattr(ops, "is_usable", lambda device: True)
         torch.testing.assert_close(call_all(13, 5), expected, rtol=1e-5, atol=1e-5)

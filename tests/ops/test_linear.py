@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from strategies import generator
 from torch import Tensor
 
+from mnagt import ops
 from mnagt.ops import linear as module
-from mnagt.ops.linear import batched_linears, linear
+from mnagt.ops.functional import batched_linears, linear
 
+pytestmark = pytest.mark.usefixtures("_kernels")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLOSE = {torch.bfloat16: 6e-3, torch.float16: 1e-3, torch.float32: 5e-4}
 """Errors as parts of a norm: float32 is rounded to tf32."""
@@ -32,7 +34,7 @@ def inputs(rows: int, ins: int, outs: int) -> list[Tensor]:
 
 
 def fast(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return linear(x, weight, bias, "tf32") if weight.ndim == 2 else batched_linears(x, [weight], "tf32")[0]
+    return linear(x, weight, bias) if weight.ndim == 2 else batched_linears(x, [weight])[0]
 
 
 def slow(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -90,7 +92,7 @@ def test_several_maps_of_the_same_rows_add_their_gradients_up(copies):
         return torch.cat(function(x, weights), dim=2)
 
     tensors = [numbers(3, 37, 5), numbers(copies, 7, 5, seed=1), numbers(copies, 11, 5, seed=2)]
-    together = partial(sides, lambda x, weights: batched_linears(x, weights, "tf32"))
+    together = partial(sides, batched_linears)
     apart = partial(sides, lambda x, weights: [slow(x, weight) for weight in weights])
     dy = numbers(3, 37, 18, seed=3)
     for mine, value in zip(outcome(together, tensors, dy), outcome(apart, tensors, dy), strict=True):
@@ -172,11 +174,12 @@ def test_no_rows_give_gradients_of_zero():
 
 
 @pytest.mark.usefixtures("_no_kernel")
-def test_torch_takes_what_the_kernels_do_not():
+def test_torch_takes_what_the_kernels_do_not(monkeypatch):
     tensors = inputs(37, 5, 7)
     for some in ([t.double() for t in tensors], inputs(3, 5, 0)):
         torch.testing.assert_close(outcome(fast, some, slow(*some)), outcome(slow, some, slow(*some)))
-    exact = outcome(lambda x, weight, bias: linear(x, weight, bias, "ieee"), tensors, slow(*tensors))
+    monkeypatch.setattr(ops, "precision", lambda: "ieee")
+    exact = outcome(fast, tensors, slow(*tensors))
     torch.testing.assert_close(exact, outcome(slow, tensors, slow(*tensors)), rtol=0, atol=0)
 
 
@@ -194,7 +197,7 @@ def test_autocast_is_torchs_autocast(dtype):
 
 def test_autocast_around_the_backward_pass_alone_rounds_nothing():
     x, weight, _ = (t.requires_grad_() for t in inputs(37, 5, 7))
-    y, dy = linear(x, weight, None, "tf32"), numbers(37, 7)
+    y, dy = linear(x, weight), numbers(37, 7)
     with torch.autocast(DEVICE, torch.bfloat16):
         y.backward(dy)
     torch.testing.assert_close(x.grad, dy @ weight)

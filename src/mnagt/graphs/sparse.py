@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mnagt import ops
+from mnagt.ops.functional import sum_rows
 
 
 class Incidence:
@@ -58,8 +58,9 @@ class Incidence:
 
         ``before`` is b and ``after`` a, each 1 where not given; they get no gradient.
         """
-        work = _Product.apply if has_gradient(x) else _product
-        return work(x, self, with_self, before, after)  # type: ignore[return-value]
+        if has_gradient(x):
+            return _Product.apply(x, self, with_self, before, after)  # type: ignore[return-value]
+        return sum_rows(x, self.index, self.ptr, with_self, before, after)
 
 
 def ptr_from_index(row: Int[Tensor, "ones"], rows: int) -> Int[Tensor, "rows_and_end"]:
@@ -88,27 +89,13 @@ def has_gradient(x: Tensor) -> bool:
     return x.requires_grad and torch.is_grad_enabled()
 
 
-def _product(x: Tensor, matrix: Incidence, with_self: bool, before: Tensor | None, after: Tensor | None) -> Tensor:
-    if ops.is_usable(x.device):
-        from mnagt.ops.csr import sum_rows
-
-        return sum_rows(x, matrix.index, matrix.ptr, with_self=with_self, before=before, after=after)
-    x = x if before is None else before[:, None].to(x.dtype) * x
-    if len(matrix.index) and x.shape[1]:
-        y = F.embedding_bag(matrix.index, x.contiguous(), matrix.ptr, mode="sum", include_last_offset=True)
-    else:
-        y = x.new_zeros(len(matrix.ptr) - 1, x.shape[1])
-    y = y + x if with_self else y
-    return y if after is None else after[:, None].to(x.dtype) * y
-
-
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, matrix: Incidence, with_self: bool, before: Tensor | None, after: Tensor | None
     ) -> Tensor:
         ctx.matrix, ctx.with_self, ctx.before, ctx.after = matrix, with_self, before, after
-        return _product(x, matrix, with_self, before, after)
+        return sum_rows(x, matrix.index, matrix.ptr, with_self, before, after)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:

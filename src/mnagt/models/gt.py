@@ -75,12 +75,12 @@ class EdgeAttention(nn.Module):
         self, x: Float[Tensor, "nodes dim"], edges: Edges | None, graph: GraphBatch
     ) -> tuple[Float[Tensor, "nodes dim"], Edges | None]:
         if edges is None and along_edges(x, graph):
-            from mnagt.ops.edge_attention import Score, edge_attention
+            from mnagt.ops.edge_attention import AttendAlongEdges, Score
 
             maps = (self.to_query, self.to_key, self.to_value)
             q, k, v = (project(x).unflatten(1, (self.heads, -1)) for project in maps)
             score, scale = Score("cut", SCORE, EPS), q.shape[2] ** -0.5
-            return edge_attention(q, k, v, ends(graph), score, scale=scale).flatten(1), None
+            return AttendAlongEdges.apply(q, k, v, ends(graph), score, scale, False).flatten(1), None  # type: ignore
         query = take(graph.edges_into.transposed, self.to_query(x))
         key, value = (take(graph.edge_sources, project(x)) for project in (self.to_key, self.to_value))
         score = query * key / (x.shape[1] // self.heads) ** 0.5

@@ -43,12 +43,12 @@ def messages(
     x: Float[Tensor, "nodes dim"], edges: EdgeEncoder, graph: GraphBatch, *, with_self: bool = False
 ) -> Float[Tensor, "nodes dim"]:
     r""":math:`\sum_{e: u \to v} \mathrm{ReLU}(x_u + e)` for each node v, plus :math:`x_v` ``with_self``."""
-    if edges.kinds is not None and has_kernel(x):
-        from mnagt.ops.messages import Edges, sum_messages
+    if edges.kinds is not None and graph.num_edges and has_kernel(x):
+        from mnagt.ops.messages import Edges, SumMessages
 
         out = graph.edge_sources.transposed
         ends = (graph.source, graph.destination, graph.in_ptr, out.index, out.ptr)
-        return sum_messages(x, edges.table(), Edges(*ends, edges.kind(graph)), with_self=with_self)
+        return SumMessages.apply(x, edges.table(), Edges(*ends, edges.kind(graph)), with_self)  # type: ignore
     y = graph.edges_into @ (take(graph.edge_sources, x) + edges(graph)).relu()
     return x + y if with_self else y
 
@@ -149,13 +149,14 @@ class GAT(nn.Module):
     def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
         h = self.project(x)
         if self.edges is None and along_edges(h, graph):
-            from mnagt.ops.edge_attention import Score, edge_attention
+            from mnagt.ops.edge_attention import AttendAlongEdges, Score
 
             as_source, as_destination = self._scores(h)
             one, value = torch.ones_like(as_source), h.unflatten(1, (self.heads, -1))
             q = torch.stack([as_destination, one], dim=2)  # q . k is the sum of both scores
             k = torch.stack([one, as_source], dim=2)
-            return edge_attention(q, k, value, ends(graph), Score("leaky", self.slope), with_self=True).flatten(1)
+            z = AttendAlongEdges.apply(q, k, value, ends(graph), Score("leaky", self.slope), 1.0, True)
+            return z.flatten(1)  # type: ignore
         on_edges, on_self = self.weights(h, graph)
         message = self._weigh(take(graph.edge_sources, h), on_edges)
         return graph.edges_into @ message + self._weigh(h, on_self)

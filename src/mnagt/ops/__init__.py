@@ -1,11 +1,9 @@
 """GPU kernels written in Triton, each with a slow, obvious twin in torch.
 
-The functions here know tensors and pointers, not graphs or models. A file holds one operation: its kernels, the
-``autograd.Function`` around them, and the twin that they answer to. Nothing waits for the GPU and no shape depends on
-what the tensors hold, so every call can be captured in a CUDA graph. No kernel adds atomically: the same input gives
-the same output, bit for bit.
-
-Triton is imported with the operations, never by this file: the library runs without it.
+A file holds one operation: its kernels and the ``autograd.Function`` around them; the callers are in ``functional.py``.
+Nothing waits for the GPU and no shape depends on what the tensors hold, so every call can be captured in a CUDA graph.
+No kernel adds atomically: the same input gives the same output, bit for bit. Triton is imported with the operations,
+never by this file: the library runs without it.
 """
 
 import os
@@ -14,6 +12,9 @@ from functools import cache
 from typing import Literal
 
 import torch
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+"""What the kernels take, unless they say otherwise. All of them sum in float32."""
 
 
 def is_usable(device: torch.device) -> bool:

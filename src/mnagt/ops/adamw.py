@@ -10,9 +10,6 @@ gathered, and two launches do the rest: one squares and adds up, the other updat
 type, the second leaves every parameter in it too, so that no layer has to round its weights.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants.)
-
 from collections.abc import Callable
 from typing import Any
 

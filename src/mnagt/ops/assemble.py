@@ -3,9 +3,6 @@
 One program adds up the sizes of the graphs; then every node and every edge looks up, by halving, which graph it is of.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
-# (Triton's types know neither its launch options, nor numbers given for constants, nor its unrolled loops.)
-
 import torch
 import triton
 import triton.language as tl

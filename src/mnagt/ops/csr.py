@@ -5,43 +5,25 @@ the average row says. Among short rows a very long one would keep the others wai
 the whole tile to itself.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants.)
-
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.errors import InputError
+from mnagt.ops import DTYPES
 
 TILE = 4096
 """Numbers that a program adds up at a time: 32 for each thread of four warps."""
 COLUMNS = 64
 """Columns of a tile; wider inputs take several programs."""
-SUM_TYPES = {
-    torch.float16: tl.float32,
-    torch.bfloat16: tl.float32,
-    torch.float32: tl.float32,
-    torch.float64: tl.float64,
-}
+SUM_TYPES = dict.fromkeys(DTYPES, tl.float32) | {torch.float64: tl.float64}
 
 
 def sum_rows(
-    x: Float[Tensor, "columns dim"],
-    index: Int[Tensor, "ones"],
-    ptr: Int[Tensor, "rows_and_end"],
-    *,
-    with_self: bool = False,
-    before: Float[Tensor, "columns"] | None = None,
-    after: Float[Tensor, "rows"] | None = None,
-) -> Float[Tensor, "rows dim"]:
-    r""":math:`y_i = a_i \sum_j b_j x_j` over the ``j`` in ``index[ptr[i]:ptr[i + 1]]``. Knows no gradient.
-
-    ``with_self`` adds j = i to every row; ``before`` is b and ``after`` a, both 1 where not given.
-    """
+    x: Tensor, index: Tensor, ptr: Tensor, with_self: bool, before: Tensor | None, after: Tensor | None
+) -> Tensor:
+    """:func:`mnagt.ops.functional.sum_rows`."""
     if x.dtype not in SUM_TYPES:
         raise InputError(f"sum_rows adds floating-point numbers, got {x.dtype}")
     rows, dim = len(ptr) - 1, x.shape[1]
@@ -60,24 +42,6 @@ def sum_rows(
             x.stride(0), dim, together, ones, columns, with_self, SUM_TYPES[x.dtype],
         )  # fmt: skip
     return y
-
-
-def sum_rows_reference(
-    x: Float[Tensor, "columns dim"],
-    index: Int[Tensor, "ones"],
-    ptr: Int[Tensor, "rows_and_end"],
-    *,
-    with_self: bool = False,
-    before: Float[Tensor, "columns"] | None = None,
-    after: Float[Tensor, "rows"] | None = None,
-) -> Float[Tensor, "rows dim"]:
-    """The same in torch."""
-    x = x if before is None else before[:, None].to(x.dtype) * x
-    y = x.new_zeros(len(ptr) - 1, x.shape[1])
-    if len(index) and x.shape[1]:
-        y = F.embedding_bag(index, x.contiguous(), ptr.to(index.dtype), mode="sum", include_last_offset=True)
-    y = y + x if with_self else y
-    return y if after is None else after[:, None].to(x.dtype) * y
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -14,19 +14,14 @@ One launch forward, in which a program goes through the edges into a node with t
 backward: through the edges into each node, and through those out of it.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants, nor what its functions return.)
-
 from typing import Any, Literal, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from mnagt.errors import InputError
 
 TILE = 4096
 """Numbers of what is read along edges that a program works on at a time: 32 for each thread of four warps."""
@@ -34,7 +29,6 @@ COLUMNS = 128
 """Columns of a program; where heads are wider together, programs share them."""
 DENSE = 8
 """Edges a node from which this beats storing what edges carry: a program does a node, however few its edges."""
-TYPES = {torch.float16, torch.bfloat16, torch.float32}
 
 
 class Score(NamedTuple):
@@ -55,51 +49,9 @@ class Ends(NamedTuple):
     out_ptr: Int[Tensor, "nodes_and_end"]
 
 
-def edge_attention(
-    q: Float[Tensor, "nodes heads width"],
-    k: Float[Tensor, "nodes heads width"],
-    v: Float[Tensor, "nodes heads value_width"],
-    ends: Ends,
-    score: Score,
-    *,
-    scale: float = 1.0,
-    with_self: bool = False,
-) -> Float[Tensor, "nodes heads value_width"]:
-    """What each node takes from its neighbours; zeros where it has none. Sums are in float32."""
-    if not {q.dtype, k.dtype, v.dtype} <= TYPES:
-        raise InputError(
-            f"edge_attention takes float32, bfloat16 or float16, got {v.dtype}; edge_attention_reference takes it"
-        )
-    if v.numel() == 0 or q.numel() == 0 or len(ends.source) == 0:
-        return edge_attention_reference(q, k, v, ends, score, scale=scale, with_self=with_self)
-    return _EdgeAttention.apply(q, k, v, ends, score, scale, with_self)  # type: ignore[return-value]
+class AttendAlongEdges(torch.autograd.Function):
+    """What each node takes from its neighbours; zeros where it has none. There are edges."""
 
-
-def edge_attention_reference(
-    q: Float[Tensor, "nodes heads width"],
-    k: Float[Tensor, "nodes heads width"],
-    v: Float[Tensor, "nodes heads value_width"],
-    ends: Ends,
-    score: Score,
-    *,
-    scale: float = 1.0,
-    with_self: bool = False,
-) -> Float[Tensor, "nodes heads value_width"]:
-    """The same in torch, with the derivative left to autograd."""
-    j, i = ends.source.long(), torch.repeat_interleave(ends.in_ptr.diff().long())
-    if with_self:
-        nodes = torch.arange(len(q), device=q.device)
-        i, j = torch.cat([i, nodes]), torch.cat([j, nodes])
-    s = scale * (q[i] * k[j]).sum(dim=2)
-    s = s.clamp(-score.at, score.at) if score.kind == "cut" else torch.nn.functional.leaky_relu(s, score.at)
-    top = s.new_full((len(q), q.shape[1]), -torch.inf).scatter_reduce(0, i[:, None].expand_as(s), s.detach(), "amax")
-    w = (s - top[i]).exp()
-    total = w.new_zeros(top.shape).index_add(0, i, w) + score.eps * (-top).exp()
-    z = v.new_zeros(v.shape).index_add(0, i, (w[:, :, None] * v[j]).to(v.dtype))
-    return torch.where(top.isfinite()[:, :, None], z / total[:, :, None], 0.0).to(v.dtype)
-
-
-class _EdgeAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, ends: Ends, score: Score, scale: float, with_self: bool
@@ -116,7 +68,7 @@ class _EdgeAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, z, total = ctx.saved_tensors
         ends, g = ctx.ends, grads[0].contiguous()
         dq, dk, dv, mean = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(total)

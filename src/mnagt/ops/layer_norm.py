@@ -11,19 +11,14 @@ With :math:`g = \gamma \odot \partial L / \partial y`, means over the columns of
 A program holds whole rows. One launch forward; backward a second one adds up what each program summed over its rows.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants.)
-
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mnagt.errors import InputError
 from mnagt.ops.linear import add_up
 
 TILE, TILE_BACK = 2048, 4096
@@ -31,26 +26,11 @@ TILE, TILE_BACK = 2048, 4096
 PROGRAMS = 264
 """The most programs backward, each with sums of its own: two on each of an H200's 132 processors."""
 WIDEST = 2048
-TYPES = {torch.float16, torch.bfloat16, torch.float32}
 
 
-def layer_norm(
-    x: Float[Tensor, "rows dim"],
-    weight: Float[Tensor, "dim"],
-    bias: Float[Tensor, "dim"],
-    eps: float,
-    out_type: torch.dtype | None = None,
-) -> Float[Tensor, "rows dim"]:
-    """Normalise every row, in float32 within. The result is of ``out_type``, or else of the type of ``x``."""
-    if x.dtype not in TYPES or x.shape[1] > WIDEST:
-        raise InputError(
-            f"the kernel of layer_norm takes float32, bfloat16 or float16 and at most {WIDEST} columns, "
-            f"got {x.dtype} and {x.shape[1]}"
-        )
-    return _LayerNorm.apply(x, weight, bias, eps, out_type or x.dtype)  # type: ignore[return-value]
+class LayerNorm(torch.autograd.Function):
+    """Every row normalised, in float32 within; the result is of ``out_type``."""
 
-
-class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, out_type: torch.dtype) -> Tensor:
         x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
@@ -65,7 +45,7 @@ class _LayerNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, used = ctx.saved_tensors
         rows, dim = x.shape
         dy, dx = grads[0].contiguous(), torch.empty_like(x)

@@ -10,12 +10,8 @@ Where :math:`W` is large, torch makes :math:`\dot W` too, and Triton only sums :
 them one by one: on an H200 that takes a third of the time of a batched product.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants.)
-
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,65 +21,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mnagt.ops import autocast_type, parameter_copies
-
 TILE = 64
 """Rows and columns of the piece of a gradient that a program makes."""
 PROGRAMS = 264
 """About as many programs as run at once: two on each of an H200's 132 processors."""
 LARGE = 128 * 256
 """Weights with more numbers are left to torch: on an H200 it overtakes us here."""
-TYPES = {torch.float16, torch.bfloat16, torch.float32}
 
 
-def linear(
-    x: Float[Tensor, "*rows in"],
-    weight: Float[Tensor, "*maps out in"],
-    bias: Float[Tensor, "all_out"] | None,
-    precision: Literal["tf32", "ieee"],
-) -> Float[Tensor, "*rows all_out"]:
-    """As :func:`torch.nn.functional.linear`, its twin, under autocast too; several maps side by side.
-
-    ``precision`` says how float32 is multiplied for the gradient of ``weight``: rounded to tf32, or, by torch, in full.
-    Gradients of ``weight`` and ``bias`` are summed in float32 and come in the types of the two.
-    """
-    x = _as_autocast(x)
-    if not _has_kernel(x, weight, precision):
-        return F.linear(x, weight.flatten(0, -2), bias)
-    used = parameter_copies.cast(weight, x.dtype)
-    return _Linear.apply(x, weight, bias, used, None if bias is None else parameter_copies.cast(bias, x.dtype))  # type: ignore
-
-
-def batched_linears(
-    x: Float[Tensor, "kernels rows in"],
-    weights: Sequence[Float[Tensor, "weights out in"]],
-    precision: Literal["tf32", "ieee"],
-) -> tuple[Float[Tensor, "kernels rows out"], ...]:
-    """Linear layers of the same ``x``, each with a weight for every kernel, or with one for all.
-
-    The twin is ``torch.matmul(x, weight.mT)`` for each: one ``x`` goes through all weights too. The first two axes of
-    ``x`` may lie in memory in any order.
-    """
-    x = _as_autocast(x)
-    if len(x) == 1:
-        x = x.expand(len(weights[0]), -1, -1)
-    if not all(_has_kernel(x, weight, precision) for weight in weights):
-        return tuple(torch.matmul(x, weight.mT) for weight in weights)
-    return _BatchedLinears.apply(x, [parameter_copies.cast(weight, x.dtype) for weight in weights], *weights)  # type: ignore
-
-
-def _as_autocast(x: Tensor) -> Tensor:
-    """``x`` in the type that autocast wants of what is multiplied."""
-    return x.to(autocast_type(x.device) or x.dtype) if x.dtype in TYPES else x
-
-
-def _has_kernel(x: Tensor, weight: Tensor, precision: str) -> bool:
-    """Whether there is something to multiply, and fast: where float32 may not be rounded to tf32, Triton is slow."""
-    is_fast = x.dtype in TYPES and (x.dtype != torch.float32 or precision == "tf32")
-    return is_fast and x.numel() > 0 and weight.numel() > 0
-
-
-class _Linear(torch.autograd.Function):
+class Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *used: Tensor | None) -> Tensor:
         used_weight, used_bias = used
@@ -95,7 +41,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         dx = dweight = dbias = None
         dy, flat = grads[0].reshape(-1, weight.shape[0]), x.reshape(-1, x.shape[-1])
@@ -113,7 +59,7 @@ class _Linear(torch.autograd.Function):
         return dx, None if dweight is None else dweight.view(ctx.weight_shape), dbias, None, None
 
 
-class _BatchedLinears(torch.autograd.Function):
+class BatchedLinears(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, used: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, *used)
@@ -122,7 +68,7 @@ class _BatchedLinears(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
         dx, dweights = None, []
         if ctx.needs_input_grad[0]:
@@ -226,7 +172,7 @@ def _multiply(
         row = (start + tl.arange(0, tile_rows)[:, None]).to(tl.int64)
         g = tl.load(dy + row * dy_row * unit, mask=(row < rows) & is_out[None, :], other=0.0)
         value = tl.load(x + row * x_row * unit, mask=(row < rows) & is_column[None, :], other=0.0)
-        of_weight = tl.dot(tl.trans(_round_to_tf32(g)), _round_to_tf32(value), of_weight)
+        of_weight = tl.dot(tl.trans(round_to_tf32(g)), round_to_tf32(value), of_weight)
         if dbias is not None:
             if block == 0:
                 of_bias += tl.sum(g.to(tl.float32), 0)
@@ -240,7 +186,7 @@ def _multiply(
 
 
 @triton.jit
-def _round_to_tf32(x):
+def round_to_tf32(x):
     """float32 to the nearest tf32, as torch does: left to itself, the GPU cuts bits off, and every product shrinks."""
     if x.dtype == tl.float32:
         nearest = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)

@@ -12,21 +12,17 @@ One launch forward and three backward: every node goes through the edges out of 
 up, by a product with the 0/1 matrix of kinds, what each kind gets; the last adds up the programs.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants.)
-
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mnagt.errors import InputError
 from mnagt.ops import autocast_type
-from mnagt.ops.linear import _round_to_tf32, add_up
+from mnagt.ops.linear import add_up, round_to_tf32
 
 ROWS, ONES, COLUMNS = 16, 4, 64
 """Nodes of a program, edges of each that it looks at together, and columns."""
@@ -34,8 +30,6 @@ EDGES = 64
 """Edges that a program sorts by kind at a time."""
 PROGRAMS = 132
 """The most programs that share the edges, for each block of columns: one for each of an H200's processors."""
-MAX_KINDS = 256
-TYPES = {torch.float16, torch.bfloat16, torch.float32}
 
 
 class Edges(NamedTuple):
@@ -50,32 +44,13 @@ class Edges(NamedTuple):
     kind: Int[Tensor, "edges"]
 
 
-def sum_messages(
-    x: Float[Tensor, "nodes dim"], table: Float[Tensor, "kinds dim"], edges: Edges, *, with_self: bool = False
-) -> Float[Tensor, "nodes dim"]:
-    """``table`` is taken in the type of ``x``; sums are in float32 and, under autocast, come in its type.
+class SumMessages(torch.autograd.Function):
+    """The messages into each node, summed, and the node itself where that is asked for; there are edges.
 
-    The gradient of ``table`` is summed in tf32, or in the type of what comes back.
+    ``table`` is taken in the type of ``x``; under autocast sums come in its type. The gradient of ``table`` is summed
+    in tf32, or in the type of what comes back.
     """
-    if x.dtype not in TYPES or len(table) > MAX_KINDS:
-        raise InputError(
-            f"sum_messages takes float32, bfloat16 or float16 and at most {MAX_KINDS} kinds of edges, "
-            f"got {x.dtype} and {len(table)}; sum_messages_reference takes them"
-        )
-    if x.numel() == 0 or len(edges.source) == 0:
-        return sum_messages_reference(x, table, edges, with_self=with_self)
-    return _SumMessages.apply(x, table, edges, with_self)  # type: ignore[return-value]
 
-
-def sum_messages_reference(
-    x: Float[Tensor, "nodes dim"], table: Float[Tensor, "kinds dim"], edges: Edges, *, with_self: bool = False
-) -> Float[Tensor, "nodes dim"]:
-    """The same in torch, with the derivative left to autograd."""
-    message = (x[edges.source.long()] + table.to(x.dtype)[edges.kind.long()]).relu()
-    return (x if with_self else torch.zeros_like(x)).index_add(0, edges.destination.long(), message)
-
-
-class _SumMessages(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor, edges: Edges, with_self: bool) -> Tensor:
         x, used = x.contiguous(), table.to(x.dtype).contiguous()
@@ -91,7 +66,7 @@ class _SumMessages(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, table = ctx.saved_tensors
         edges, dy = ctx.edges, grads[0].contiguous()
         (nodes, dim), kinds, columns = x.shape, len(table), _columns(x.shape[1])
@@ -200,7 +175,7 @@ def _by_kind(
         g = tl.load(dy + v * dim + at, mask=mask, other=0.0)
         g = tl.where(message > 0, g, 0.0).to(g.dtype)
         is_kind = (slot[:, None] == tl.trans(k)) & is_edge[None, :]
-        total = tl.dot(tl.where(is_kind, 1.0, 0.0).to(g.dtype), _round_to_tf32(g), total)
+        total = tl.dot(tl.where(is_kind, 1.0, 0.0).to(g.dtype), round_to_tf32(g), total)
     at = slot[:, None] * dim + column[None, :]
     tl.store(parts + tl.program_id(0).to(tl.int64) * kinds * dim + at, total, mask=(slot < kinds)[:, None] & is_column)
 

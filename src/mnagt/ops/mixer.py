@@ -15,49 +15,28 @@ bring is read once each way; the forward pass leaves the scores, their maximum a
 backward.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
-# (Triton's types know neither its launch options, nor numbers given for constants, nor its unrolled loops.)
-
 import math
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mnagt.errors import InputError
 from mnagt.ops.linear import add_up
 
 TILE = 512
 """Numbers of each kernel that a program reads at a time: 4 for each thread of four warps."""
 PROGRAMS = 1056
 """The most programs backward, each with sums of its own: eight on each of an H200's 132 processors."""
-TYPES = {torch.float16, torch.bfloat16, torch.float32}
 VARYING = ["nodes"] + [f"{tensor}_{axis}" for tensor in ("z", "p", "dz", "dp") for axis in ("node", "kernel")]
 """What may differ from batch to batch, and is no reason to compile again."""
 
 
-def mix(
-    z: Float[Tensor, "nodes kernels dim"],
-    p: Float[Tensor, "nodes kernels dim"],
-    w: Float[Tensor, "dim"],
-    factor: Float[Tensor, "dim"] | None = None,
-    residual: Float[Tensor, "nodes dim"] | None = None,
-) -> Float[Tensor, "nodes dim"]:
-    """What each node makes of its kernels, times ``factor``, plus ``residual``, in whose type it is (else in z's).
+class Mix(torch.autograd.Function):
+    """:func:`mnagt.ops.functional.mix`. The first two axes of ``z`` and ``p`` may lie in memory in any order."""
 
-    The first two axes of ``z`` and ``p`` may lie in memory in any order: of tensors kept kernel by kernel, pass
-    ``z.transpose(0, 1)``.
-    """
-    if z.dtype not in TYPES:
-        raise InputError(f"the kernel of mix takes float32, bfloat16 or float16, got {z.dtype}")
-    return _Mix.apply(z, p, w, factor, residual)  # type: ignore[return-value]
-
-
-class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, p: Tensor, w: Tensor, factor: Tensor | None, residual: Tensor | None) -> Tensor:
         z, p, w = (t if t.stride(-1) == 1 else t.contiguous() for t in (z, p, w))
@@ -77,7 +56,7 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         z, p, w, factor, scores = ctx.saved_tensors
         dy, dz, dp = grads[0].contiguous(), torch.empty_like(z), torch.empty_like(p)
         nodes, kernels, dim = z.shape

@@ -3,7 +3,7 @@ r"""Batch normalisation in training, over the first rows of a batch whose rest i
 .. math:: y = \max(0, \gamma \hat x + \beta), \qquad \hat x_i = \rho\,(x_i - \mu), \qquad
           \rho = (\sigma^2 + \epsilon)^{-1/2}
 
-with :math:`\mu, \sigma^2` over the :math:`n` counted rows. With :math:`g = \partial L / \partial y` where the ReLU lets
+with :math:`\mu, \sigma^2` over the :math:`n` valid rows. With :math:`g = \partial L / \partial y` where the ReLU lets
 it through, and sums over all rows, for every row was made with :math:`\mu` and :math:`\rho`:
 
 .. math:: \dot\beta = \sum_i g_i, \qquad \dot\gamma = \sum_i g_i \hat x_i, \qquad
@@ -11,23 +11,17 @@ it through, and sums over all rows, for every row was made with :math:`\mu` and 
 
 Two launches each way. In the first, a program takes a share of the rows in some columns, and leaves what it found: mean
 and squared deviations, or the two sums. In the second, it puts together what all programs left for its columns, and
-goes through its rows again. Fewer than two counted rows have no spread: then the running statistics stand in for
+goes through its rows again. Fewer than two valid rows have no spread: then the running statistics stand in for
 :math:`\mu, \sigma^2`, as in evaluation, and stay as they are.
 """
-
-# pyright: reportArgumentType=false, reportCallIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants.)
 
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from mnagt.errors import InputError
 
 COLUMNS = 32
 """Columns of a program."""
@@ -37,36 +31,14 @@ SHARES = 128
 """The most programs that share the rows of a column: each reads what all of them found."""
 PROGRAMS = 264
 """About as many programs as run at once: two on each of an H200's 132 processors."""
-TYPES = {torch.float16, torch.bfloat16, torch.float32}
 
 
-def batch_norm(
-    x: Float[Tensor, "rows dim"],
-    weight: Float[Tensor, "dim"] | None,
-    bias: Float[Tensor, "dim"] | None,
-    running_mean: Float[Tensor, "dim"],
-    running_var: Float[Tensor, "dim"],
-    counted: Int[Tensor, ""] | None,
-    *,
-    momentum: float,
-    eps: float,
-    relu: bool,
-    out_type: torch.dtype | None = None,
-) -> Float[Tensor, "rows dim"]:
-    """Normalise all rows by the statistics of the first ``counted`` (None: all), and keep the running ones in step.
+class BatchNorm(torch.autograd.Function):
+    """All rows normalised by the statistics of the first ``num_valid``, and the running ones kept in step."""
 
-    The result is of ``out_type``, or else of the type of ``x``.
-    """
-    if x.dtype not in TYPES:
-        raise InputError(f"the kernel of batch_norm takes float32, bfloat16 or float16, got {x.dtype}")
-    rest = (running_mean, running_var, counted, momentum, eps, relu, out_type or x.dtype)
-    return _BatchNorm.apply(x, weight, bias, *rest)  # type: ignore[return-value]
-
-
-class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
-        running_mean, running_var, counted, momentum, eps, ctx.relu, out_type = rest
+        running_mean, running_var, num_valid, momentum, eps, ctx.relu, out_type = rest
         x = x.contiguous()
         rows, dim = x.shape
         shares, span, grid, sizes = _shares(rows, dim)
@@ -74,18 +46,18 @@ class _BatchNorm(torch.autograd.Function):
         used = x.new_empty(2, dim, dtype=torch.float32)
         y = torch.empty_like(x, dtype=out_type)
         with torch.cuda.device_of(x):
-            _find[grid](x, counted, found, rows, span, shares, dim, **sizes)
+            _find[grid](x, num_valid, found, rows, span, shares, dim, **sizes)
             _normalise[grid](
-                x, weight, bias, running_mean, running_var, counted, found, used, y,
+                x, weight, bias, running_mean, running_var, num_valid, found, used, y,
                 rows, span, shares, momentum, eps, dim, ctx.relu, triton.next_power_of_2(shares), **sizes,
             )  # fmt: skip
-        ctx.save_for_backward(x, weight, bias, counted, used)
+        ctx.save_for_backward(x, weight, bias, num_valid, used)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight, bias, counted, used = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, num_valid, used = ctx.saved_tensors
         dy = grads[0].contiguous()
         rows, dim = x.shape
         shares, span, grid, sizes = _shares(rows, dim)
@@ -96,7 +68,7 @@ class _BatchNorm(torch.autograd.Function):
         with torch.cuda.device_of(x):
             _find_backward[grid](dy, x, weight, bias, used, found, rows, span, shares, dim, ctx.relu, **sizes)
             _normalise_backward[grid](
-                dy, x, weight, bias, counted, used, found, dx, dweight, dbias,
+                dy, x, weight, bias, num_valid, used, found, dx, dweight, dbias,
                 rows, span, shares, dim, ctx.relu, triton.next_power_of_2(shares), **sizes,
             )  # fmt: skip
         return dx, dweight, dbias, *[None] * 7
@@ -114,12 +86,12 @@ def _shares(rows: int, dim: int) -> tuple[int, int, tuple[int, int], dict[str, i
 
 @triton.jit(do_not_specialize=["rows", "span", "shares"])
 def _find(
-    x, counted, found, rows, span, shares,
+    x, num_valid, found, rows, span, shares,
     dim: tl.constexpr, rows_at_once: tl.constexpr, columns: tl.constexpr,
 ):  # fmt: skip
-    """Mean and summed squared deviations of the counted rows of a share: Welford's for each slot, then Chan's."""
+    """Mean and summed squared deviations of the valid rows of a share: Welford's for each slot, then Chan's."""
     column, is_column, first, slot = _place(span, dim, rows_at_once, columns)
-    end = tl.minimum(first + span, _count(counted, rows))
+    end = tl.minimum(first + span, _count(num_valid, rows))
     mean = tl.zeros([rows_at_once, columns], tl.float32)
     squares = tl.zeros([rows_at_once, columns], tl.float32)
     for start in range(first, end, rows_at_once):
@@ -136,13 +108,13 @@ def _find(
 
 @triton.jit(do_not_specialize=["rows", "span", "shares"])
 def _normalise(
-    x, weight, bias, running_mean, running_var, counted, found, used, y, rows, span, shares, momentum, eps,
+    x, weight, bias, running_mean, running_var, num_valid, found, used, y, rows, span, shares, momentum, eps,
     dim: tl.constexpr, relu: tl.constexpr, most_shares: tl.constexpr, rows_at_once: tl.constexpr,
     columns: tl.constexpr,
 ):  # fmt: skip
-    """Statistics of the counted rows from those of the shares, kept in ``used``, and a share's rows normalised."""
+    """Statistics of the valid rows from those of the shares, kept in ``used``, and a share's rows normalised."""
     column, is_column, first, slot = _place(span, dim, rows_at_once, columns)
-    n = _count(counted, rows)
+    n = _count(num_valid, rows)
     means, squares = _gather(found, shares, dim, most_shares, column, is_column)
     share = tl.arange(0, most_shares)[:, None]
     counts = tl.minimum(tl.maximum(n - share * span, 0), span).to(tl.float32)
@@ -191,7 +163,7 @@ def _find_backward(
 
 @triton.jit(do_not_specialize=["rows", "span", "shares"])
 def _normalise_backward(
-    dy, x, weight, bias, counted, used, found, dx, dweight, dbias, rows, span, shares,
+    dy, x, weight, bias, num_valid, used, found, dx, dweight, dbias, rows, span, shares,
     dim: tl.constexpr, relu: tl.constexpr, most_shares: tl.constexpr, rows_at_once: tl.constexpr,
     columns: tl.constexpr,
 ):  # fmt: skip
@@ -204,7 +176,7 @@ def _normalise_backward(
             tl.store(dbias + column, of_bias, mask=is_column)
         if dweight is not None:
             tl.store(dweight + column, of_weight, mask=is_column)
-    n = _count(counted, rows)
+    n = _count(num_valid, rows)
     mean, rstd = _vector(used, 0.0, column, is_column), _vector(used + dim, 1.0, column, is_column)
     gamma, beta = _vector(weight, 1.0, column, is_column), _vector(bias, 0.0, column, is_column)
     end = tl.minimum(first + span, rows)
@@ -225,9 +197,9 @@ def _place(span, dim: tl.constexpr, rows_at_once: tl.constexpr, columns: tl.cons
 
 
 @triton.jit
-def _count(counted, rows):
+def _count(num_valid, rows):
     """How many rows count."""
-    return rows if counted is None else tl.minimum(tl.load(counted).to(tl.int32), rows)
+    return rows if num_valid is None else tl.minimum(tl.load(num_valid).to(tl.int32), rows)
 
 
 @triton.jit

@@ -5,38 +5,25 @@ With :math:`g = \partial L / \partial y`: :math:`\dot h = f \odot g`, :math:`\do
 launch over the programs.
 """
 
-# pyright: reportArgumentType=false, reportCallIssue=false
-# (Triton's types know neither its launch options nor numbers given for constants.)
-
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mnagt.errors import InputError
 from mnagt.ops.linear import add_up
 
 ROWS, COLUMNS = 32, 64
 """Rows and columns that a program works on at a time: 16 numbers for each thread of four warps."""
 PROGRAMS = 1056
 """About as many programs as run at once backward: eight on each of an H200's 132 processors."""
-TYPES = {torch.float16, torch.bfloat16, torch.float32}
 
 
-def scaled_add(
-    h: Float[Tensor, "rows dim"], factor: Float[Tensor, "dim"], residual: Float[Tensor, "rows dim"]
-) -> Float[Tensor, "rows dim"]:
+class ScaledAdd(torch.autograd.Function):
     """``factor * h + residual`` of at least one row, in the dtype that torch would give it."""
-    if not {h.dtype, factor.dtype, residual.dtype} <= TYPES:
-        raise InputError(f"the kernel of scaled_add takes float32, bfloat16 or float16, got {h.dtype}")
-    return _ScaledAdd.apply(h, factor, residual)  # type: ignore[return-value]
 
-
-class _ScaledAdd(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, factor: Tensor, residual: Tensor) -> Tensor:
         h, residual = h.contiguous(), residual.contiguous()
@@ -52,7 +39,7 @@ class _ScaledAdd(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         h, factor = ctx.saved_tensors
         dy = grads[0].contiguous()
         rows, dim = h.shape
