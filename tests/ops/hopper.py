@@ -53,12 +53,13 @@ if __name__ == "__main__":
     ops.is_usable = lambda device: True
     torch.set_float32_matmul_precision("high")
     molecules = load_dataset("MUTAG")
-    dense = random_batch([30, 20], 0.9, seed=0)
+    dense = random_batch([70, 20], 0.9, seed=0)  # a graph of several tiles, and many edges a node
     found = {}
     for name in sys.argv[1:]:
         compiled.clear()
         for precision in (torch.bfloat16, None):
-            step(name, {"depth": 1}, molecules.batch(torch.arange(8)), molecules.features, precision)
             step(name, {"depth": 1}, dense, Features(), precision)
+            if name == "mnagt":  # the only one here with a kernel that reads edge columns
+                step(name, {"depth": 1}, molecules.batch(torch.arange(8)), molecules.features, precision)
         found[name] = sorted(compiled)
     print(json.dumps(found))
