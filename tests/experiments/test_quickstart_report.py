@@ -8,8 +8,7 @@ import pytest
 from markup import Elements, is_self_contained, numbers
 
 from mnagt.experiments.crossval import CrossValidation, Fold
-from mnagt.experiments.quickstart import PUBLISHED, Evidence, Molecule
-from mnagt.experiments.quickstart_report import build_page, compare, write_report
+from mnagt.experiments.quickstart_report import PUBLISHED, Evidence, Molecule, build_page, compare, write_report
 from mnagt.reports.picture import kernel_keys
 
 

@@ -12,7 +12,8 @@ import torch
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import category_meanings, load_dataset
-from mnagt.experiments.crossval import CrossValidation, cross_validate
+from mnagt.experiments.crossval import cross_validate
+from mnagt.experiments.quickstart_report import PUBLISHED, Evidence, Molecule, write_report
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.runs.folder import RUN
@@ -22,15 +23,6 @@ from mnagt.training.run import train
 
 DATASET = "MUTAG"
 MAJORITY = 125 / 188
-PUBLISHED = (
-    ("GIN-0", 89.4, 5.6),
-    ("WL subtree kernel", 90.4, 5.7),
-    ("DGCNN (SortPool)", 85.8, None),
-    ("GCN (mean, 1 layer)", 85.6, 5.8),
-    ("GraphSAGE (max, 1 layer)", 85.1, 7.6),
-)
-"""Xu et al. 2019, Table 1: name, accuracy, deviation. Their folds have no validation part: the epoch was chosen on the
-test folds' mean curve, which flatters."""
 
 
 @dataclass(frozen=True)
@@ -45,38 +37,6 @@ class QuickstartConfig(Settings):
     """Seed of folds and weights."""
 
 
-@dataclass(frozen=True)
-class Molecule:
-    """A molecule that the model did not see in training, what it said of it, and how its atoms weighed the kernels."""
-
-    number: int
-    """Its place in the data set."""
-    atoms: list[str]
-    bonds: list[tuple[int, int, str]]
-    """Atom, atom, kind of bond."""
-    actual: str
-    predicted: str
-    probability: float
-    """Of what was predicted."""
-    weights: list[list[list[float]]]
-    """For each layer and atom, the weight of each kernel; they add up to 1."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that the report shows."""
-
-    dataset: str
-    graphs: int
-    class_names: tuple[str, ...]
-    models: tuple[CrossValidation, ...]
-    """Ours first."""
-    molecules: list[Molecule]
-    seconds: float
-    """The whole of it, from the wall clock."""
-    device: str
-
-
 def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] = lambda line: None) -> Evidence:
     """Cross-validate on MUTAG, save a model, predict molecules that it has not seen, and write a report.
 
@@ -88,8 +48,6 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
     >>> from mnagt import quickstart
     >>> quickstart(QuickstartConfig(epochs=1, folds=3), Path("runs/quickstart"))  # doctest: +SKIP
     """
-    from mnagt.experiments.quickstart_report import write_report
-
     start = time.monotonic()
     dataset = load_dataset(DATASET)
     jobs = min(config.folds, config.jobs or os.cpu_count() or 1)

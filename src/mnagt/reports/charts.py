@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from mnagt.reports.picture import TOOLTIP, Key, Picture
@@ -24,6 +25,24 @@ class Series:
     y: Sequence[float]
     low: Sequence[float] = ()
     high: Sequence[float] = ()
+
+
+def mean_series(
+    name: str,
+    number: int,
+    x: Sequence[float],
+    values: Sequence[Sequence[float]],
+    *,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> Series:
+    """The means of ``values`` at each ``x``, in a band of one standard deviation to either side, kept ``within``."""
+    means = [mean(each) for each in values]
+    deviations = [stdev(each) if len(each) > 1 else 0.0 for each in values]
+    low, high = (
+        [min(max(m + side * s, within[0]), within[1]) for m, s in zip(means, deviations, strict=True)]
+        for side in (-1, 1)
+    )
+    return Series(name, series_style(number), x, means, low, high)
 
 
 def line_chart(
@@ -88,8 +107,8 @@ def dot_plot(caption: str, columns: Sequence[str], series: Sequence[Series], *, 
         for i in range(len(columns)):
             ax.plot([i + offset for offset in offsets], [each.y[i] for each in series], color=LINE)
         for each, offset in zip(series, offsets, strict=True):
-            mean, (colour, dashes) = sum(each.y) / max(1, len(each.y)), each.style
-            ax.axhline(mean, color=colour, linewidth=1, alpha=0.6, linestyle=(0, dashes or (1, 0)))
+            colour, dashes = each.style
+            ax.axhline(mean(each.y), color=colour, linewidth=1, alpha=0.6, linestyle=(0, dashes or (1, 0)))
             tips = [f"{x_label} {name}, {each.name}: {y:.3g}" for name, y in zip(columns, each.y, strict=True)]
             _draw_dots(ax, [i + offset for i in range(len(columns))], each.y, colour, 5, tips)
         every = -(-len(columns) // 20)

@@ -1,8 +1,10 @@
-"""Pages of reports: one HTML file that needs nothing from outside, put together from the macros of one template.
+"""Pages of reports: one HTML file that needs nothing from outside.
+
+A page is a Jinja2 template made of the macros of `template.html`, or put together by calls of the same macros:
 
     html.page("A title", [html.paragraph("Some text."), html.table(["model", "score"], [["gin", "0.8"]])])
 
-`template.html` lists the macros with their arguments. Text is escaped; what a macro returns is HTML already.
+Text is escaped; what a macro returns is HTML already.
 """
 
 import re
@@ -11,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -19,36 +21,42 @@ from markupsafe import Markup, escape
 
 from mnagt.reports.picture import Picture
 from mnagt.reports.theme import DARK, FONT, LIGHT, to_css_variables
+from mnagt.version import __version__
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment
 
 
 @cache
-def _template() -> "Template":
+def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(Path(__file__).parents[1]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
     environment.filters |= {"svg": _to_svg, "css": to_css_variables, "code": _mark_code, "pie": _pie_gradient}
-    environment.globals |= {"light": LIGHT, "dark": DARK, "font": Markup(FONT)}
-    return environment.get_template("template.html")
+    environment.globals |= {"light": LIGHT, "dark": DARK, "font": Markup(FONT), "version": __version__}
+    return environment
+
+
+def render_page(template: str, **values: Any) -> str:
+    """The page that a template of the package makes of ``values``; for example ``experiments/tune.html``."""
+    return _environment().get_template(template).render(values).strip() + "\n"
 
 
 class Macros:
-    """The macros of the template as functions that return HTML.
+    """The macros of `template.html` as functions that return HTML.
 
     >>> str(html.paragraph("a < `b`", "note"))
     '<p class="note">a &lt; <code>b</code></p>'
     """
 
     def __getattr__(self, name: str) -> Callable[..., Markup]:
-        macro = getattr(_template().module, name)
+        macro = getattr(_environment().get_template("reports/template.html").module, name)
         return lambda *values, **named: Markup(macro(*values, **named).strip())
 
 
