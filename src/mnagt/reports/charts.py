@@ -159,7 +159,7 @@ def bar_chart(
         errors = [bar.value + side * bar.error for bar in bars if bar.value is not None for side in (-1, 1)]
         values = [*ends, *([floor] if floor else [])] if is_log else [0.0, *ends, *errors]
         ax.set_ylim(len(bars) - 0.5, -0.5)
-        ax.set_yticks(range(len(bars)), [_shorten(bar.name, 32) for bar in bars])
+        ax.set_yticks(range(len(bars)), [shorten(bar.name, 32) for bar in bars])
         for label, bar in zip(ax.get_yticklabels(), bars, strict=True):
             label.set(color=INK, fontweight="bold" if bar.is_ours else "normal")
         ax.grid(visible=False, axis="y")
@@ -242,8 +242,8 @@ def confusion_matrix(caption: str, counts: Sequence[Sequence[int]], names: Seque
         ax.set(xlim=(0, width * len(names)), ylim=(height * len(names), 0), aspect="equal")
         ax.grid(visible=False)
         ax.xaxis.tick_top()
-        ax.set_xticks([width * (i + 0.5) for i in range(len(names))], [_shorten(name, letters) for name in names])
-        ax.set_yticks([height * (i + 0.5) for i in range(len(names))], [_shorten(name, 16) for name in names])
+        ax.set_xticks([width * (i + 0.5) for i in range(len(names))], [shorten(name, letters) for name in names])
+        ax.set_yticks([height * (i + 0.5) for i in range(len(names))], [shorten(name, 16) for name in names])
         for label, name in zip([*ax.get_xticklabels(), *ax.get_yticklabels()], [*names, *names], strict=True):
             label.set(color=INK, url=TOOLTIP + name)
         ax.set_xlabel("predicted")
@@ -415,5 +415,5 @@ def _format_tick(value: float) -> str:
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
-def _shorten(name: str, letters: int) -> str:
+def shorten(name: str, letters: int) -> str:
     return name if len(name) <= letters else name[: letters - 1] + "…"
