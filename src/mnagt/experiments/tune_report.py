@@ -3,12 +3,9 @@
 import csv
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from mnagt.experiments.ledger import resolve_config
 from mnagt.experiments.statistics import Paired
@@ -25,11 +22,11 @@ from mnagt.reports.charts import (
     parallel_coordinates,
     scatter_plot,
 )
-from mnagt.reports.page import html
+from mnagt.reports.page import render_page
+from mnagt.reports.picture import Picture
 from mnagt.reports.theme import series_style
 from mnagt.runs.config import RunConfig
 from mnagt.training.progress import clock
-from mnagt.version import __version__
 
 SHOWN = 10
 """Trials in the table."""
@@ -82,39 +79,18 @@ def build_page(result: TuneResult) -> str:
     """The report on a search of which at least one trial is over."""
     finished = [trial for trial in result.trials if trial.state == "finished"]
     searched = sorted(searched_settings(result.space), key=lambda name: -result.importances.get(name, 0.0))
-    blocks = [*_headline(result), _history(result)]
-    if finished:
-        blocks += [
-            _importances(result),
-            _slices(result, finished, searched),
-            _parallel(result, finished, searched),
-            _ranking(result, finished, searched),
-            _recipe(result),
-        ]
-    run, spent = result.config, sum(trial.seconds for trial in result.trials)
-    seeds = f"seeds {run.train.seed} to {run.train.seed + result.seeds - 1}"
-    facts = (run.dataset, run.model, f"{run.train.epochs} epochs", seeds, f"{clock(spent)} of trials")
-    return html.page(f"mnagt tune: {run.model} on {run.dataset}", blocks, (*facts, f"mnagt {__version__}"))
-
-
-def _headline(result: TuneResult) -> list[Markup]:
-    best, start, states = result.best, result.start, Counter(trial.state for trial in result.trials)
-    score = f"validation {result.metric}"
-    tiles = [] if best is None else [(f"best, {score}", _format_score(best.score), f" trial {best.number}")]
-    if start is not None and start.state == "finished":
-        tiles.append(("where it began", _format_score(start.score), f" trial {start.number}"))
-    tiles.append(("trials finished", str(states["finished"]), f" of {result.count}"))
-    return [
-        html.title(f"{result.config.model} on {result.config.dataset}: {result.count} trials"),
-        html.paragraph(
-            f"A trial trains the same settings with {result.seeds} seeds, each with its own weights, order and "
-            f"(if drawn) split. Its score is the {score} of the last {result.config.train.selection_window} epochs, "
-            "averaged over epochs and seeds: no choice of an epoch flatters it. The test parts were not scored.",
-            "lead",
-        ),
-        html.tiles(tiles, has_first=best is not None),
-        html.paragraph(judge_best(result)),
-    ]
+    values: dict[str, Any] = {"result": result, "finished": finished, "searched": searched}
+    if finished and result.recipe:
+        values |= {
+            "importances": _draw_importances(result.importances),
+            "slices": _draw_slices(result, finished, searched),
+            "parallel": _draw_parallel(result, finished, searched),
+            "ranking": _rank(result, finished, searched),
+            "recipe": recipe_text(result.recipe),
+        }
+    spent = clock(sum(trial.seconds for trial in result.trials))
+    history = _draw_history(result, finished)
+    return render_page("experiments/tune.html", **values, judgement=judge_best(result), history=history, spent=spent)
 
 
 def judge_best(result: TuneResult) -> str:
@@ -135,9 +111,8 @@ def judge_best(result: TuneResult) -> str:
     )
 
 
-def _history(result: TuneResult) -> Markup:
-    caption = "Trials in the order of their numbers"
-    finished = [trial for trial in result.trials if trial.score is not None and trial.state == "finished"]
+def _draw_history(result: TuneResult, finished: Sequence[TrialResult]) -> Picture:
+    """Scores by number of the trial, with the best so far."""
     others = [trial for trial in result.trials if trial.state != "finished"]
     numbers = [trial.number for trial in (*finished, *others)]
     low, high = min(numbers), max(max(numbers), min(numbers) + 1)
@@ -147,95 +122,57 @@ def _history(result: TuneResult) -> Markup:
         if not steps or result.sign * (_score(trial) - steps[-1][1]) > 0:
             steps += [(position, steps[-1][1])] if steps else []
             steps.append((position, _score(trial)))
-    chart = scatter_plot(
-        caption,
+    return _draw_scores(
+        "Trials in the order of their numbers",
+        result,
+        finished,
         scale,
-        [_score(trial) for trial in finished],
-        y_label=result.metric,
-        tips=[_describe(trial) for trial in finished],
-        best=_index_of_best(result, finished),
         steps=[*steps, (1.0, steps[-1][1])] if steps else (),
         marks=list(zip(scale.positions[len(finished) :], map(_describe, others), strict=True)),
         size=(640, 280),
     )
-    return html.section(
-        "How the search went",
-        [
-            html.paragraph(
-                "Dots are trials that came to their end, the line is the best so far. Strokes at the foot are trials "
-                "that did not: pruned, because most trials before them were ahead at the same epoch; refused; or lost."
-            ),
-            html.figure(chart),
-        ],
-    )
 
 
-def _importances(result: TuneResult) -> Markup:
-    if not result.importances:
-        return html.section("What mattered", [html.paragraph("Too few finished trials to say.")])
-    bars = [
-        Bar(name, share, (f"{100 * share:.0f} %",), series_style(0).colour)
-        for name, share in result.importances.items()
-    ]
+def _draw_scores(caption: str, result: TuneResult, trials: Sequence[TrialResult], x: Scale, **options: Any) -> Picture:
+    best = next((i for i, trial in enumerate(trials) if trial is result.best), None)
+    tips = [_describe(trial) for trial in trials]
+    scores = [_score(trial) for trial in trials]
+    return scatter_plot(caption, x, scores, y_label=result.metric, tips=tips, best=best, **options)
+
+
+def _draw_importances(importances: Mapping[str, float]) -> Picture | None:
+    colour = series_style(0).colour
+    bars = [Bar(name, share, (f"{100 * share:.0f} %",), colour) for name, share in importances.items()]
     caption = "Share of each setting in what sets the better trials apart"
-    return html.section(
-        "What mattered",
-        [
-            html.paragraph(
-                "PED-ANOVA over the finished trials: how much more the better ones agree on a setting than all do. "
-                "With a few dozen trials this is a hint, not a measurement."
-            ),
-            html.figure(bar_chart(caption, bars, columns=[""], has_ticks=False), role="wide"),
-        ],
-    )
+    return bar_chart(caption, bars, columns=[""], has_ticks=False) if bars else None
 
 
-def _slices(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Markup:
-    scores, tips = [_score(trial) for trial in finished], [_describe(trial) for trial in finished]
-    options = {"y_label": result.metric, "tips": tips, "best": _index_of_best(result, finished)}
-    charts = [
-        scatter_plot(f"{result.metric} by {name}", _scale(result, name, finished), scores, **options)
+def _draw_slices(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> list[Picture]:
+    """Scores by each setting."""
+    return [
+        _draw_scores(f"{result.metric} by {name}", result, finished, _scale(result, name, finished))
         for name in searched
     ]
-    return html.section(
-        "Setting by setting",
-        [
-            html.paragraph("Finished trials. A dot differs from its neighbours in the other settings too."),
-            html.grid([html.figure(chart, "") for chart in charts], "cards"),
-        ],
-    )
 
 
-def _parallel(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Markup:
+def _draw_parallel(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Picture:
+    """Every trial as a line through its settings and its score."""
     ordered = sorted(finished, key=lambda trial: result.sign * _score(trial))
     scores = [_score(trial) for trial in ordered]
     width = max(max(scores) - min(scores), 0.01)
     scales = [_scale(result, name, ordered) for name in searched]
     scales.append(linear_scale(result.metric, scores, min(scores), min(scores) + width))
     caption = "Every finished trial as a line, from its settings to its figure"
-    return html.section(
-        "All at once",
-        [
-            html.paragraph("From purple, the worst, over teal to yellow, the best."),
-            html.figure(parallel_coordinates(caption, scales, [_describe(trial) for trial in ordered])),
-        ],
-    )
+    return parallel_coordinates(caption, scales, [_describe(trial) for trial in ordered])
 
 
-def _ranking(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Markup:
-    best = sorted(finished, key=lambda trial: -result.sign * _score(trial))[:SHOWN]
+def _rank(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> list[list[str]]:
+    """Rows of a table: number, scores and settings of the best trials."""
     rows = []
-    for trial in best:
-        scores = [_format_score(score) for score in (trial.score, min(trial.scores), max(trial.scores))]
+    for trial in sorted(finished, key=lambda trial: -result.sign * _score(trial))[:SHOWN]:
+        scores = [f"{score:.4f}" for score in (_score(trial), min(trial.scores), max(trial.scores))]
         rows.append([str(trial.number), *scores, *(_format(trial.settings[name]) for name in searched)])
-    table = html.table(["trial", result.metric, "seeds from", "to", *searched], rows)
-    return html.section(f"The best {len(best)}", [table])
-
-
-def _recipe(result: TuneResult) -> Markup:
-    assert result.recipe is not None
-    text = "As in best.toml; `mnagt train --recipe` and `mnagt trials` take it."
-    return html.section("The best recipe", [html.paragraph(text), html.code(recipe_text(result.recipe))])
+    return rows
 
 
 def _scale(result: TuneResult, name: str, trials: Sequence[TrialResult]) -> Scale:
@@ -248,22 +185,14 @@ def _scale(result: TuneResult, name: str, trials: Sequence[TrialResult]) -> Scal
     return linear_scale(name, values, entry.low, entry.high, is_integer=isinstance(entry.low, int))
 
 
-def _index_of_best(result: TuneResult, trials: Sequence[TrialResult]) -> int | None:
-    return next((i for i, trial in enumerate(trials) if result.best and trial.number == result.best.number), None)
-
-
 def _describe(trial: TrialResult) -> str:
     """A trial in one line."""
-    score = "" if trial.score is None else f", {_format_score(trial.score)}"
+    score = "" if trial.score is None else f", {trial.score:.4f}"
     return f"trial {trial.number}, {trial.state}{score}" + (f": {trial.reason}" if trial.reason else "")
 
 
 def _score(trial: TrialResult) -> float:
     return math.nan if trial.score is None else trial.score
-
-
-def _format_score(score: float | None) -> str:
-    return "–" if score is None else f"{score:.4f}"
 
 
 def _format(value: Any) -> str:
