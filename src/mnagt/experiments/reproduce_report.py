@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from markupsafe import Markup
@@ -29,12 +28,11 @@ from mnagt.experiments.reproduce_text import (
 )
 from mnagt.experiments.statistics import Paired
 from mnagt.files import write_text
-from mnagt.reports.charts import Bar, Series, bar_chart, line_chart
-from mnagt.reports.page import html
+from mnagt.reports.charts import Bar, bar_chart, line_chart, mean_series
+from mnagt.reports.page import html, render_page
 from mnagt.reports.picture import Picture
 from mnagt.reports.theme import series_style
 from mnagt.training.progress import clock
-from mnagt.version import __version__
 
 
 def write_report(out: Path, findings: Findings) -> None:
@@ -86,7 +84,7 @@ def _learning(dataset: str, cells: Sequence[Cell], stem: str) -> dict[str, Pictu
         for i, cell in enumerate(cells):
             if runs := [record["curves"] for record in cell.known.values() if "curves" in record]:
                 values = [[unit * value for value in epoch] for epoch in zip(*(run[key] for run in runs), strict=True)]
-                series.append(_mean_series(cell.row.name, i, runs[0]["epoch"], values))
+                series.append(mean_series(cell.row.name, i, runs[0]["epoch"], values))
         if series:
             caption = f"{short_name(dataset)}: {what}"
             drawn[f"{stem}-{key}"] = line_chart(caption, series, x_label="epoch", y_label=y_label)
@@ -97,19 +95,11 @@ def _sensitivity(findings: Findings, dataset: str) -> Picture:
     series = []
     for i, (model, cells) in enumerate(group_by_model(findings, dataset).items()):
         x = [cell.row.at for cell in cells if isinstance(cell.row.at, int)]
-        series.append(_mean_series(model, i, x, [list(cell.tests.values()) for cell in cells]))
+        series.append(mean_series(model, i, x, [list(cell.tests.values()) for cell in cells]))
     ticks = sorted({row.at for row in findings.rows if isinstance(row.at, int)})
     cells = [cell for cell in findings.on(dataset) if cell.known]
     caption, axis = f"{short_name(dataset)}: test {cells[0].metric}", findings.experiment.axis
     return line_chart(caption, series, x_label=axis, y_label=_unit_sign(cells), x_ticks=ticks)
-
-
-def _mean_series(name: str, number: int, x: Sequence[float], values: Sequence[Sequence[float]]) -> Series:
-    """Means in a band of one standard deviation to either side."""
-    means = [mean(each) for each in values]
-    deviations = [stdev(each) if len(each) > 1 else 0.0 for each in values]
-    low, high = ([m + side * s for m, s in zip(means, deviations, strict=True)] for side in (-1, 1))
-    return Series(name, series_style(number), x, means, low, high)
 
 
 def _gains(findings: Findings, dataset: str, model: str) -> Picture | None:
@@ -137,28 +127,24 @@ def _unit_sign(cells: Iterable[Cell]) -> str:
 
 def build_page(findings: Findings) -> str:
     """The page: headline, a section for each data set, other protocols, cost, and where the scores come from."""
-    blocks = _headline(findings)
+    shown: dict[str, Any] = {"findings": findings, "notices": list_notices(findings), "protocols": PROTOCOLS}
+    shown["tiles"] = [_tile(cell) for cell in findings.cells if cell.row.name == OURS and cell.summary]
     if findings.experiment.kind == "parameters":
-        blocks.append(_plain_table(*build_table(findings)))
-    else:
-        blocks += [_dataset(findings, dataset) for dataset in findings.datasets]
-        blocks += [_other_protocols(findings)] if findings.elsewhere else []
-        records = [record for cell in findings.cells for record in cell.known.values()]
-        blocks += [_cost(findings, records), _provenance(findings, records)] if records else []
-    facts = f"mnagt reproduce {findings.name}", f"mnagt {__version__}", "the paper is Li, Chen, He, 2022"
-    return html.page(f"{findings.experiment.title}, ours and the paper's", blocks, facts)
-
-
-def _headline(findings: Findings) -> list[Markup]:
-    blocks: list[Markup] = [html.title(findings.experiment.title), html.paragraph(findings.experiment.about, "lead")]
-    if notices := list_notices(findings):
-        blocks.append(html.notice(notices))
-    tiles = [_tile(cell) for cell in findings.cells if cell.row.name == OURS and cell.summary]
-    if tiles:
-        blocks.append(html.tiles(tiles, has_first=False))
-    if findings.experiment.kind != "parameters":
-        blocks.append(html.paragraph(describe_protocol(findings), "note"))
-    return blocks
+        return render_page("experiments/reproduce.html", **shown, table=build_table(findings))
+    records = [record for cell in findings.cells for record in cell.known.values()]
+    return render_page(
+        "experiments/reproduce.html",
+        **shown,
+        protocol=describe_protocol(findings),
+        datasets=[_show_dataset(findings, dataset) for dataset in findings.datasets],
+        other_protocols=_list_other_protocols(findings),
+        count=len(records),
+        duration=clock(sum(record["result"]["seconds"] for record in records)),
+        devices=_list_unique(record["result"]["device"] for record in records),
+        jobs=max((record.get("side_by_side", 0) for record in records), default=0),
+        costs=_list_costs(findings),
+        provenance=_list_provenance(findings, records),
+    )
 
 
 def _tile(cell: Cell) -> tuple[str, str, str]:
@@ -170,26 +156,16 @@ def _tile(cell: Cell) -> tuple[str, str, str]:
     return (name, number, f" {rest} {_unit_sign([cell])}")
 
 
-def _dataset(findings: Findings, dataset: str) -> Markup:
-    notes = []
-    if group_by_model(findings, dataset):
-        notes.append("Dots are our means with one deviation to either side, rings the paper’s; bands likewise.")
-    if compare_rows(findings, dataset):
-        notes.append(
-            "Differences are means over trials on equal splits ± their standard error; p is of Wilcoxon’s signed-rank "
-            "test, exact and two-sided, with Holm’s correction for the number of rows."
-        )
-        if findings.config.protocol == "redrawn" and not has_official_split(dataset):
-            notes.append("Redrawn splits share graphs, which makes such a p somewhat too small.")
-    return html.section(
-        short_name(dataset),
-        [
-            html.paragraph(summarise_dataset(findings, dataset)),
-            _scores(findings, dataset),
-            html.paragraph(" ".join(notes), "note"),
-            html.grid([html.figure(picture) for picture in draw_figures(findings, dataset).values()]),
-        ],
-    )
+def _show_dataset(findings: Findings, dataset: str) -> dict[str, Any]:
+    return {
+        "name": short_name(dataset),
+        "summary": summarise_dataset(findings, dataset),
+        "table": _scores(findings, dataset),
+        "has_scores": bool(group_by_model(findings, dataset)),
+        "has_differences": bool(compare_rows(findings, dataset)),
+        "is_redrawn": findings.config.protocol == "redrawn" and not has_official_split(dataset),
+        "figures": [html.figure(picture) for picture in draw_figures(findings, dataset).values()],
+    }
 
 
 def _scores(findings: Findings, dataset: str) -> Markup:
@@ -239,53 +215,42 @@ def _difference(pair: Paired, p: float, unit: float) -> tuple[str, str, str]:
     return f"{pair.mean:+.{digits}f}{error}".replace("-", "−"), f"{p:.2g}", f"{pair.wins}, {pair.losses}"
 
 
-def _other_protocols(findings: Findings) -> Markup:
-    """The same rows under the other protocols."""
-    names = findings.config.protocol, *findings.elsewhere
-    blocks: list[Markup] = [html.paragraph(f"{name}: {PROTOCOLS[name]}.") for name in names]
+def _list_other_protocols(findings: Findings) -> list[tuple[str, list[list[str]]]]:
+    """The same rows under the other protocols, for each data set that they split."""
+    tables = []
     for dataset in (name for name in findings.datasets if not has_official_split(name)):
         found = [findings.on(dataset)]
         found += [[cell for cell in cells if cell.dataset == dataset] for cells in findings.elsewhere.values()]
         lines = [[cells[0].row.name, *map(format_ours, cells)] for cells in zip(*found, strict=True)]
-        lines = [line for line in lines if any(text != "–" for text in line[1:])]
-        blocks += [html.heading(short_name(dataset)), _plain_table(["method", *names], lines)] if lines else []
-    return html.section("Other protocols", blocks)
+        if lines := [line for line in lines if any(text != "–" for text in line[1:])]:
+            tables.append((short_name(dataset), lines))
+    return tables
 
 
-def _cost(findings: Findings, records: Sequence[dict[str, Any]]) -> Markup:
-    """Parameters and training time of each row."""
+def _list_costs(findings: Findings) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of a table: parameters and training time of each row."""
     datasets = [dataset for dataset in findings.datasets if group_by_model(findings, dataset)]
-    columns = ["method", *(f"{short_name(d)}: {what}" for d in datasets for what in ("parameters", "seconds a trial"))]
     lines = []
     for row in findings.rows:
         cells = [findings.cell(row.name, dataset) for dataset in datasets]
         sums = [cell.summary if cell else None for cell in cells]
         pairs = [(f"{s.parameters:,}", f"{s.seconds:.1f}") if s else ("–", "–") for s in sums]
         lines.append([row.name, *(text for pair in pairs for text in pair)])
-    devices = ", ".join(sorted({record["result"]["device"] for record in records}))
-    total = clock(sum(record["result"]["seconds"] for record in records))
-    text = f"Training and validation of the {len(records)} trials counted here took {total} in all, on {devices}."
-    if (jobs := max(record.get("side_by_side", 0) for record in records)) > 1:
-        text += f" Up to {jobs} ran side by side, which makes each of them longer."
-    return html.section("Size and cost", [html.paragraph(text), _plain_table(columns, lines)])
+    heads = [f"{short_name(dataset)}: {what}" for dataset in datasets for what in ("parameters", "seconds a trial")]
+    return ["method", *heads], lines
 
 
-def _provenance(findings: Findings, records: Sequence[dict[str, Any]]) -> Markup:
+def _list_provenance(findings: Findings, records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """Data, code and machines that the scores come from."""
-
-    def list_unique(values: Iterable[object]) -> str:
-        return ", ".join(sorted({str(value) for value in values}))
-
-    facts = {"ledger": str(findings.ledger), "commits": list_unique(record.get("commit") for record in records)}
-    facts |= {name: list_unique(r.get("versions", {}).get(name) for r in records) for name in ("mnagt", "torch")}
-    facts["dates"] = list_unique(str(record.get("date"))[:10] for record in records)
+    facts = {"ledger": str(findings.ledger), "commits": _list_unique(record.get("commit") for record in records)}
+    facts |= {name: _list_unique(r.get("versions", {}).get(name) for r in records) for name in ("mnagt", "torch")}
+    facts["dates"] = _list_unique(str(record.get("date"))[:10] for record in records)
     for dataset in findings.datasets:
         found = [record["dataset"] for c in findings.on(dataset) for record in c.known.values() if "dataset" in record]
         words = "{graphs:,} graphs, {nodes:,} nodes, {edges:,} edges, digest {digest}"
-        facts |= {short_name(dataset): list_unique(words.format(**each) for each in found)} if found else {}
-    return html.section("Where it comes from", [html.table([], list(facts.items()), is_wrapped=True)])
+        facts |= {short_name(dataset): _list_unique(words.format(**each) for each in found)} if found else {}
+    return list(facts.items())
 
 
-def _plain_table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> Markup:
-    lines = list(lines)
-    return html.table(columns, lines, ["ours" if line[0] == OURS else "" for line in lines])
+def _list_unique(values: Iterable[object]) -> str:
+    return ", ".join(sorted({str(value) for value in values}))
