@@ -1,6 +1,5 @@
 """Packs a JSONL file into a memory-mapped data set, some graphs at a time, so that it may be larger than memory."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from mnagt.tasks import Task, Unlabelled
 
 GRAPHS_AT_ONCE = 1024
 """Graphs in memory at a time. The first so many decide which columns there are, and of what kind."""
-
-_log = logging.getLogger(__name__)
 
 
 def pack_jsonl(
@@ -38,8 +35,8 @@ def pack_jsonl(
     path = Path(path)
     if not path.name.lower().removesuffix(".gz").endswith(SUFFIXES):
         raise InputError(f"{path}: packed from JSONL only ({', '.join(SUFFIXES)}); from Python, see write_packed")
-    columns, names, read = None, (), ()
-    rows: list[list[str]] = []
+    columns, names = None, ()
+    kept: dict[str, list[str]] = {}
     locations: list[str] = []
     with packed_writer(Path(folder)) as writer:
         for part in iterate_jsonl(path, GRAPHS_AT_ONCE):
@@ -48,22 +45,20 @@ def pack_jsonl(
                 columns = dataset.columns
                 targets = targets if isinstance(task, str) else task.target_columns(targets)
                 names = part.table.find_targets(targets, group)
-                read = (*names, *([group] if group else []))
-            kept = list(range(len(dataset)))
+                kept = {name: [] for name in (*names, *([group] if group else []))}
+            rows = range(len(dataset))
             if names:
                 present = [name for name in names if name in part.table.columns]
-                kept = np.flatnonzero(has_any_target(part.table, present)).tolist()
-            table = part.table.select(kept)
-            cells = [table.column(name) if name in table.columns else [""] * len(kept) for name in read]
-            rows += map(list, zip(*cells, strict=True)) if read else [[] for _ in kept]
-            locations += [part.table.locations[row] for row in kept]
-            writer.add(dataset if len(kept) == len(dataset) else dataset.select(torch.tensor(kept, dtype=torch.long)))
+                rows = np.flatnonzero(has_any_target(part.table, present)).tolist()
+            for name, texts in kept.items():
+                column = part.table.columns.get(name)
+                texts += [""] * len(rows) if column is None else [column[row] for row in rows]
+            locations += [part.table.locations[row] for row in rows]
+            writer.add(dataset if len(rows) == len(dataset) else dataset.select(torch.tensor(rows, dtype=torch.long)))
         if not locations:
             raise InputError(f"{path}: no graph in it has a target; nothing is left")
-        table = GraphTable(str(path), read, rows, [], tuple(locations))
-        parsed_task, target, _ = read_targets(table, tuple(names), task)
+        table = GraphTable(str(path), dict(kept), range(len(locations)), locations=locations)
+        parsed_task, target, _ = read_targets(table, names, task)
         groups = None if group is None else encode_groups(table, group)
-        if task == "auto" and names:
-            _log.info("%s: %s taken as %s", path, ", ".join(names), parsed_task.kind)
         writer.finish(task=parsed_task, targets=target, groups=groups, block=block)
     return open_packed(folder, check=False)

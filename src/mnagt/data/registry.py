@@ -5,15 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from mnagt.data.cache import load_or_build
+from mnagt.data.download import download_ogb, download_tu
+from mnagt.data.memmap import is_packed_folder, open_packed
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers import code, graphml, jsonl, node_edge_tables, ogb, tu
+from mnagt.data.readers.attributed_graphs import AttributedGraphs, encode_groups
+from mnagt.data.readers.dataset_files import find_ogb_files, find_tu_files, is_ogb_layout
+from mnagt.data.readers.molecule_table import read_molecules
+from mnagt.data.readers.text_table import TABLES
 from mnagt.errors import InputError
 from mnagt.registry import lookup
 from mnagt.tasks import Task
-
-if TYPE_CHECKING:
-    from mnagt.data.readers.attributed_graphs import AttributedGraphs
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,6 @@ MUTAG_MEANINGS = {
     "edge_labels/0": {"0": "aromatic", "1": "single", "2": "double", "3": "triple"},
     "classes": {"1": "mutagenic", "-1": "not mutagenic"},
 }
-
-TABLES = (".csv", ".tsv", ".smi", ".smiles")
-"""How the names of tables of molecules end; each may be followed by .gz."""
 
 EMBEDDED = Path(__file__).parent / "files"
 """Data sets that come with the package."""
@@ -133,9 +134,6 @@ def load_dataset(
     """
     name = str(name_or_path)
     if is_molecule_table(name):
-        from mnagt.data.readers.attributed_graphs import encode_groups
-        from mnagt.data.readers.molecule_table import read_molecules
-
         found = read_molecules(os.path.expanduser(name), smiles=smiles, targets=targets, task=task)
         if group is None:
             return found.dataset
@@ -159,10 +157,8 @@ def is_molecule_table(path: str | Path) -> bool:
     return str(path).lower().removesuffix(".gz").endswith(TABLES)
 
 
-def find_graph_reader(path: str | Path) -> "Callable[[], AttributedGraphs] | None":
+def find_graph_reader(path: str | Path) -> Callable[[], AttributedGraphs] | None:
     """What reads the JSONL, the GraphML or the three tables at ``path``; None where it is none of them."""
-    from mnagt.data.readers import graphml, jsonl, node_edge_tables
-
     if str(path) in DATASETS:
         return None
     path = Path(os.path.expanduser(path))
@@ -208,57 +204,38 @@ def _by_stem() -> dict[str, Source]:
 
 
 def _load_tu(source: Source, root: Path) -> PackedDataset:
-    from mnagt.data.download import download_tu
-
     return _read_tu(locate_dataset(source.name, root) or download_tu(source.name, root))
 
 
 def _load_ogb(source: Source, root: Path) -> PackedDataset:
-    from mnagt.data.download import download_ogb
-
     return _read_ogb(locate_dataset(source.name, root) or download_ogb(source.name, source.archive, root), source)
 
 
-def _read(path: Path) -> PackedDataset:
-    from mnagt.data.memmap import is_packed_folder, open_packed
-    from mnagt.data.readers.dataset_files import is_ogb_layout
+def _load_stdlib(source: Source, root: Path) -> PackedDataset:
+    """Made from the sources of the interpreter that runs, whose version is in its name."""
+    parts = (code.VERSION, ogb.VERSION, code.stdlib_name(), str(code.stdlib_folder()))
+    return load_or_build(*parts, build=code.read_stdlib)
 
+
+def _read(path: Path) -> PackedDataset:
     if is_packed_folder(path):
         return open_packed(path)
     return _read_ogb(path) if is_ogb_layout(path) else _read_tu(path)
 
 
 def _read_tu(path: Path) -> PackedDataset:
-    from mnagt.data import cache
-    from mnagt.data.readers import tu
-    from mnagt.data.readers.dataset_files import find_tu_files
-
     parts = [part for file in find_tu_files(path).paths for part in (file.name, file)]
-    return cache.load_or_build(tu.VERSION, *parts, build=lambda: tu.read_tu(path))
+    return load_or_build(tu.VERSION, *parts, build=lambda: tu.read_tu(path))
 
 
 def _read_ogb(path: Path, source: Source | None = None) -> PackedDataset:
     """The task is known by the name of the source, or of the folder."""
-    from mnagt.data import cache
-    from mnagt.data.readers import ogb
-    from mnagt.data.readers.dataset_files import find_ogb_files
-
     files = find_ogb_files(path)
     source = source or _by_stem().get(files.name)
     name, metric = (files.name, None) if source is None else (source.name, source.metric)
     parts = [part for file in files.paths for part in (f"{file.parent.name}/{file.name}", file)]
-    return cache.load_or_build(
-        ogb.VERSION, name, metric or "", *parts, build=lambda: ogb.read_ogb(path, name=name, metric=metric)
-    )
-
-
-def _load_stdlib(source: Source, root: Path) -> PackedDataset:
-    """Made from the sources of the interpreter that runs, whose version is in its name."""
-    from mnagt.data import cache
-    from mnagt.data.readers import code, ogb
-
-    parts = (code.VERSION, ogb.VERSION, code.stdlib_name(), str(code.stdlib_folder()))
-    return cache.load_or_build(*parts, build=code.read_stdlib)
+    build = partial(ogb.read_ogb, path, name=name, metric=metric)
+    return load_or_build(ogb.VERSION, name, metric or "", *parts, build=build)
 
 
 LOADERS: dict[str, Callable[[Source, Path], PackedDataset]] = {

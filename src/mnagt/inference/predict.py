@@ -15,8 +15,8 @@ from mnagt.data.readers.code import read_functions
 from mnagt.data.readers.code_layout import encode_functions
 from mnagt.data.readers.code_trees import Function
 from mnagt.data.readers.smiles import FEATURES, read_smiles
-from mnagt.data.readers.text_table import Table, read_table
-from mnagt.data.registry import TABLES, find_graph_reader, is_molecule_table, load_dataset
+from mnagt.data.readers.text_table import TABLES, Table, read_table
+from mnagt.data.registry import find_graph_reader, is_molecule_table, load_dataset
 from mnagt.data.splits import PARTS
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
@@ -180,20 +180,20 @@ def select_graphs(
 
 
 def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None) -> SelectedGraphs:
-    table = table.select(_check_indices(rows, len(table.rows), f"{table.label} has rows").tolist())
+    table = table.select(_check_indices(rows, len(table), f"{table.label} has rows").tolist())
     in_training = _run_config(trained).smiles
     column = table.find_smiles_column(smiles or (in_training if in_training in table.columns else None))
     molecules = read_smiles(table.column(column), name=table.name)
     trained.align(molecules.graphs)
     if molecules.refused:
-        _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table.rows))
+        _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table))
     return SelectedGraphs(
         molecules.graphs,
         torch.arange(len(molecules.graphs)),
         molecules.kept.tolist(),
         [f"line {table.lines[row]}" for row in molecules.kept.tolist()],
         molecules.kept,
-        len(table.rows),
+        len(table),
         table,
         {row.row: row.reason for row in molecules.refused},
     )
@@ -204,11 +204,11 @@ def _join_table(
 ) -> dict[str, list]:
     """The table's columns, then those of ``predictions``, which are for these ``rows``, and the notes."""
     added = {name: dict(zip(rows, values, strict=True)) for name, values in predictions.items()} | {"note": notes}
-    columns: dict[str, list] = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
+    columns: dict[str, list] = {name: list(column) for name, column in table.columns.items()}
     for name, values in added.items():
         while name in columns:  # a table may have the targets in it, too
             name = f"predicted {name}"
-        columns[name] = [values.get(row) for row in range(len(table.rows))]
+        columns[name] = [values.get(row) for row in range(len(table))]
     return columns
 
 
@@ -233,7 +233,7 @@ def _one_molecule(smiles: str, error: InputError) -> Table:
     """A table of one molecule; ``error`` says that it is no data set either."""
     if refused := read_smiles([smiles]).refused:
         raise InputError(f"{smiles!r} cannot be read as a molecule ({refused[0].reason}); and {error}") from None
-    return Table(smiles, ("smiles",), [[smiles]], [1])
+    return Table(smiles, {"smiles": [smiles]}, [1])
 
 
 def is_source(path: str | Path) -> bool:

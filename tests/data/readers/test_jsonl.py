@@ -168,7 +168,7 @@ def test_what_is_asked_must_be_there(written):
     path = written(*map(molecule, range(6)))
     with pytest.raises(InputError, match=r"no column 'z' \(--target\)"):
         load_dataset(path, targets=["z"])
-    with pytest.raises(InputError, match=r"no column 'z' to split by \(--split-column\)"):
+    with pytest.raises(InputError, match=r"no column 'z' \(--split-column\)"):
         load_dataset(path, group="z")
 
 

@@ -125,7 +125,7 @@ def test_tables_come_in_many_forms(written, name, text):
 
 def test_a_list_of_smiles_may_have_names_and_a_head(written):
     for text in ("CCO ethanol, pure\nC\n", "smiles name\nCCO\tethanol, pure\nC"):
-        assert read_table(written(text, "a.smi")).rows == [["CCO", "ethanol, pure"], ["C", ""]]
+        assert read_table(written(text, "a.smi")).columns == {"smiles": ("CCO", "C"), "name": ("ethanol, pure", "")}
 
 
 REFUSED = {
@@ -249,9 +249,9 @@ def test_predictions_stand_beside_the_rows_and_notes_say_which_could_not_be_read
     out = tmp_path / "answers.csv"
     assert main(["predict", str(run_folder), str(chains), "--out", str(out), "--device", "cpu"]) == 0
     told = read_table(out)
-    assert told.columns == ("id", "smiles", "amine", "length", "prediction", "p(no)", "p(yes)", "note")
-    assert [row[:4] for row in told.rows] == read_table(chains).rows
-    assert told.rows[-1][4:] == ["", "", "", "not a SMILES"]
+    assert tuple(told.columns) == ("id", "smiles", "amine", "length", "prediction", "p(no)", "p(yes)", "note")
+    assert dict(list(told.columns.items())[:4]) == read_table(chains).columns
+    assert [column[-1] for column in told.columns.values()][4:] == ["", "", "", "not a SMILES"]
     expected = load_model(run_folder).predict(read_smiles(CHAINS).graphs)
     assert told.column("prediction")[:-1] == expected["prediction"]
     assert [float(p) for p in told.column("p(yes)")[:-1]] == pytest.approx(expected["p(yes)"])

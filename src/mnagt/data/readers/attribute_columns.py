@@ -7,7 +7,7 @@ and a column of lists is one continuous column for each entry ('name/0', 'name/1
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -75,14 +75,14 @@ class AttributeColumns:
                 for entry in value if isinstance(value, list | tuple) else (value,):
                     is_huge = entry is not value and type(entry) is int and abs(entry) >= 2**1023  # no float holds it
                     if is_huge or not isinstance(entry, str | int | float | None):
-                        raise self._type_error(row, name, "a text, a number or a list", entry)
+                        raise self.type_error(row, name, "a text, a number or a list", entry)
             length = next((len(value) for value in column if isinstance(value, list | tuple)), None)
             if length is None:
                 columns[name] = column
                 continue
             for row, value in enumerate(column):
                 if not isinstance(value, list | tuple) or len(value) != length:
-                    raise self._type_error(row, name, f"a list of {length} as before", value)
+                    raise self.type_error(row, name, f"a list of {length} as before", value)
             columns |= {
                 f"{name}/{i}": [float(entry) if type(entry) is int else entry for entry in entries]
                 for i, entries in enumerate(zip(*column, strict=True))
@@ -91,33 +91,30 @@ class AttributeColumns:
 
     def is_continuous(self, name: str, column: list[Any]) -> bool:
         """Whether a column holds floats; an error where texts and numbers are mixed."""
-        texts = numbers = floats = 0
-        for value in column:
-            texts += isinstance(value, str)
-            numbers += isinstance(value, int | float)
-            floats += isinstance(value, float)
+        texts = sum(isinstance(value, str) for value in column)
+        numbers = sum(isinstance(value, int | float) for value in column)
         if texts and numbers:
             odd, what, others = (str, "a text", "numbers") if texts <= numbers else (int | float, "a number", "texts")
             row = next(row for row, value in enumerate(column) if isinstance(value, odd))
             raise InputError(
                 f"{self.locate(row, name)}: {quote_value(column[row])} is {what}, and others are {others}; fix it"
             )
-        return floats > 0
+        return any(isinstance(value, float) for value in column)
 
     def to_floats(self, name: str, column: list[Any]) -> NDArray[np.float32]:
         """A continuous column; an error where a value is missing or no finite float32."""
         max_float = float(np.finfo(np.float32).max)
         for row, value in enumerate(column):
             if not isinstance(value, int | float) or not abs(value) <= max_float:
-                raise self._type_error(row, name, "a finite number", value, "; fill it in")
+                raise self.type_error(row, name, "a finite number", value, "; fill it in")
         return np.array(column, np.float32)
 
-    def _type_error(self, row: int, name: str, expected: str, value: Any, remedy: str = "") -> InputError:
+    def type_error(self, row: int, name: str, expected: str, value: Any, remedy: str = "") -> InputError:
         return InputError(f"{self.locate(row, name)}: expected {expected}, got {quote_value(value)}{remedy}")
 
-    def check_against(self, labels: Sequence[str], values: Sequence[str]) -> None:
-        """Refuse columns that differ from those of earlier graphs of the same file, which were encoded by them."""
-        for name, column in self.split_lists().items():
+    def check_continued(self, columns: Mapping[str, list[Any]], labels: Sequence[str], values: Sequence[str]) -> None:
+        """Refuse columns that earlier graphs of the same file, by which these are encoded, have not or of another kind."""
+        for name, column in columns.items():
             if name not in (*labels, *values):
                 row = next((row for row, value in enumerate(column) if value is not None), 0)
                 raise InputError(
@@ -136,11 +133,20 @@ class AttributeColumns:
 class EncodedColumns:
     """The columns of nodes or edges as tensors, with the fields of ``PackedDataset`` that describe them."""
 
-    labels: Int[Tensor, "rows _"] | None
-    values: Float[Tensor, "rows _"] | None
-    label_counts: dict[str, tuple[int, ...]]
-    vocabularies: dict[str, tuple[str, ...]]
-    columns: dict[str, tuple[str, ...]]
+    labels: Int[Tensor, "rows _"] | None = None
+    values: Float[Tensor, "rows _"] | None = None
+    label_counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """``PackedDataset.columns``."""
+
+    def __bool__(self) -> bool:
+        return self.labels is not None or self.values is not None
+
+    def select(self, rows: NDArray[np.int64]) -> "EncodedColumns":
+        index = torch.from_numpy(rows)
+        labels, values = (None if column is None else column[index] for column in (self.labels, self.values))
+        return replace(self, labels=labels, values=values)
 
 
 def encode_columns(
@@ -154,37 +160,34 @@ def encode_columns(
         names: the columns to read, by kind ('node_labels', ...); None to find out which there are, and of what kind.
         is_continued: ``names`` are those of earlier graphs of the same file. Columns may then be missing, but not new.
     """
-    kind = attributes.kind.removesuffix("s")
-    if names is not None and is_continued:
-        attributes.check_against(names.get(f"{kind}_labels", ()), names.get(f"{kind}_values", ()))
-    columns = attributes.split_lists()
+    kind, columns = attributes.kind.removesuffix("s"), attributes.split_lists()
+    labels, values = f"{kind}_labels", f"{kind}_values"
+    is_guessed = names is None
     if names is None:
         is_value = {name: attributes.is_continuous(name, column) for name, column in columns.items()}
-        label_names = [name for name in columns if not is_value[name]]
-        value_names = [name for name in columns if is_value[name]]
-    else:
-        label_names, value_names = (list(names.get(f"{kind}_{what}", ())) for what in ("labels", "values"))
-        missing = [name for name in (*label_names, *value_names) if name not in columns]
-        if missing and attributes.rows and not is_continued:
-            available = ", ".join(map(repr, columns)) or "none"
-            raise InputError(
-                f"{label}: the model reads {missing[0]!r} of {attributes.kind}, which is not there; there are: "
-                f"{available}"
-            )
+        names = {labels: [n for n in columns if not is_value[n]], values: [n for n in columns if is_value[n]]}
+    label_names, value_names = tuple(names.get(labels, ())), tuple(names.get(values, ()))
+    missing = [name for name in (*label_names, *value_names) if name not in columns]
+    if is_continued:
+        attributes.check_continued(columns, label_names, value_names)
+    elif missing and attributes.rows:
+        raise InputError(
+            f"{label}: the model reads {missing[0]!r} of {attributes.kind}, which is not there; there are: "
+            f"{', '.join(map(repr, columns)) or 'none'}"
+        )
     empty = [None] * attributes.rows
     categories = [encode_categories(columns.get(name, empty)) for name in label_names]
     numbers = [attributes.to_floats(name, columns.get(name, empty)) for name in value_names]
-    if columns and names is None:
+    if columns and is_guessed:
         found = [f"{n} ({len(words)} categories)" for n, (_, words) in zip(label_names, categories, strict=True)]
         found += [f"{name} (a number)" for name in value_names]
         _log.info("%s: %s have %s", label, attributes.kind, ", ".join(found))
-    labels, values = f"{kind}_labels", f"{kind}_values"
     return EncodedColumns(
         torch.tensor([indices for indices, _ in categories], dtype=torch.long).T.contiguous() if label_names else None,
         torch.from_numpy(np.stack(numbers, axis=1)) if value_names else None,
         {labels: tuple(len(words) for _, words in categories)} if label_names else {},
         {f"{labels}/{i}": words for i, (_, words) in enumerate(categories)},
-        {what: tuple(which) for what, which in ((labels, label_names), (values, value_names)) if which},
+        {what: which for what, which in ((labels, label_names), (values, value_names)) if which},
     )
 
 

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.attribute_columns import AttributeColumns, category_name, encode_columns, quote_value
+from mnagt.data.readers.attribute_columns import AttributeColumns, category_name, encode_columns
+from mnagt.data.readers.edges import add_reverse_edges
 from mnagt.data.readers.targets import read_targets
 from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, quote
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 class GraphTable(Table):
     """The attributes of graphs, as texts; ``locations`` says where each graph is, for messages."""
 
-    locations: tuple[str, ...] = ()
+    locations: Sequence[str] = ()
 
     def locate(self, row: int, column: str | None = None) -> str:
         return self.locations[row] + ("" if column is None else f", {quote(column)}")
@@ -50,15 +51,12 @@ class GraphTable(Table):
         for name, column in columns.values.items():
             for row, value in enumerate(column):
                 if not isinstance(value, str | int | float | None):
-                    raise InputError(
-                        f"{columns.locate(row, name)}: expected a text, a number or a list of them, got "
-                        f"{quote_value(value)}"
-                    )
-        texts = [
-            ["" if value is None else category_name(value) for value in column] for column in columns.values.values()
-        ]
-        cells = [list(row) for row in zip(*texts, strict=True)] if texts else [[] for _ in rows]
-        return cls(label, tuple(columns.values), cells, list(range(1, len(rows) + 1)), tuple(locations))
+                    raise columns.type_error(row, name, "a text, a number or a list of them", value)
+        texts = {
+            name: ["" if value is None else category_name(value) for value in column]
+            for name, column in columns.values.items()
+        }
+        return cls(label, texts, range(len(rows)), locations=locations)
 
     def find_targets(self, names: Sequence[str] | None, group: str | None) -> tuple[str, ...]:
         """The target columns: ``names``, with all columns of a list; else ``TARGET``, or the only one besides group."""
@@ -117,38 +115,37 @@ class AttributedGraphs:
             raise InputError(f"{table.label}: no graphs in it; give at least one")
         targets = targets if isinstance(task, str) else task.target_columns(targets)
         names = table.find_targets(targets, group)
-        is_guessed = task == "auto"
         task, target, has_target = read_targets(table, names, task)
         nodes, edges = (
             encode_columns(table.label, each, columns, is_continued=is_continued) for each in (self.nodes, self.edges)
         )
-        edge_index, row = _directed_edges(table.label, self.ends, self.is_directed)
+        ends = np.array(self.ends, np.int64).reshape(-1, 2)
+        keys, row = add_reverse_edges(table.label, ends, np.array(self.is_directed, bool))
+        edges = edges.select(row)
         batch = GraphBatch.from_edges(
-            edge_index,
+            torch.from_numpy(np.stack([keys & 0xFFFFFFFF, keys >> 32])),
             list(self.sizes),
             node_labels=nodes.labels,
             node_values=nodes.values,
-            edge_labels=None if edges.labels is None else edges.labels[row],
-            edge_values=None if edges.values is None else edges.values[row],
+            edge_labels=edges.labels,
+            edge_values=edges.values,
             targets=target,
         )
         dataset = PackedDataset.from_batch(
             self.name,
             task,
             batch,
-            label_counts=nodes.label_counts | edges.label_counts,
-            vocabularies=nodes.vocabularies | edges.vocabularies,
+            label_counts={**nodes.label_counts, **edges.label_counts},
+            vocabularies={**nodes.vocabularies, **edges.vocabularies},
         )
         groups = None if group is None else encode_groups(table, group)
-        dataset = replace(dataset, columns=nodes.columns | edges.columns, groups=groups)
+        dataset = replace(dataset, columns={**nodes.names, **edges.names}, groups=groups)
         if not has_target.all():
             message = _describe_unlabelled(table, has_target)
             _log.warning("%s", message)
             if not has_target.any():
                 raise InputError(f"{message}; nothing is left")
             dataset = dataset.select(torch.from_numpy(np.flatnonzero(has_target)))
-        if is_guessed and names:
-            _log.info("%s: %s taken as %s", table.label, ", ".join(names), task.kind)
         return dataset
 
 
@@ -212,10 +209,7 @@ class GraphsBuilder:
 
 def encode_groups(table: Table, column: str) -> Int[Tensor, "graphs"]:
     """A number for each distinct value of a column."""
-    if column not in table.columns:
-        available = ", ".join(map(repr, table.columns[:40])) or "none"
-        raise InputError(f"{table.label}: no column {column!r} to split by (--split-column); there are: {available}")
-    texts = table.column(column)
+    texts = table.column(table.check_column(column, "split-column"))
     if "" in texts:
         raise InputError(
             f"{table.locate(texts.index(''), column)}: no group; each graph needs one for a split by groups"
@@ -228,22 +222,3 @@ def _describe_unlabelled(table: GraphTable, has_target: Bool[np.ndarray, "graphs
     graphs = [table.locations[row] for row in rows[:_MAX_LOGGED]] + ["..."] * (len(rows) > _MAX_LOGGED)
     count = f"{len(rows):,} of {len(has_target):,} graphs"
     return f"{table.label}: {count} have no target and are left out: {'; '.join(graphs)}"
-
-
-def _directed_edges(
-    label: str, ends: Sequence[tuple[int, int]], is_directed: Sequence[bool]
-) -> tuple[Int[Tensor, "2 edges"], Int[Tensor, "edges"]]:
-    """(source, destination) of each edge, and the row of its attributes.
-
-    Self loops are dropped, of equal edges the first is kept, and an undirected edge gets its other direction.
-    """
-    pairs = np.array(ends, np.int64).reshape(-1, 2)
-    row = np.flatnonzero(pairs[:, 0] != pairs[:, 1])
-    key, first = np.unique(pairs[row, 0] << 32 | pairs[row, 1], return_index=True)
-    row, dropped = row[first], len(pairs) - len(key)
-    reverse = key >> 32 | key << 32
-    is_new = ~np.array(is_directed, bool)[row] & ~np.isin(reverse, key, assume_unique=True)
-    key, row = np.concatenate([key, reverse[is_new]]), np.concatenate([row, row[is_new]])
-    if dropped:
-        _log.info("%s: %d self loops and repeated edges were dropped", label, dropped)
-    return torch.from_numpy(np.stack([key >> 32, key & 0xFFFFFFFF])), torch.from_numpy(row)

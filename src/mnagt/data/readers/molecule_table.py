@@ -49,7 +49,7 @@ class MoleculeTable:
         if len(self.refused) > _MAX_LOGGED:
             rows.append(f"and {len(self.refused) - _MAX_LOGGED:,} more")
         return (
-            f"{self.table.label}: {len(self.refused):,} of {len(self.table.rows):,} rows left out"
+            f"{self.table.label}: {len(self.refused):,} of {len(self.table):,} rows left out"
             f"{': ' if rows else ''}{'; '.join(rows)}"
         )
 
@@ -72,21 +72,23 @@ def read_molecules(
     30
     """
     table = read_table(Path(path))
-    if not table.rows:
+    if not len(table):
         raise InputError(f"{table.label}: no rows under the header; add a row a molecule")
     column = table.find_smiles_column(smiles)
     targets = targets if isinstance(task, str) else task.target_columns(targets)
     names = table.find_target_columns(targets, column)
-    is_guessed = task == "auto"
     task, values, has_target = read_targets(table, names, task)
     texts = [" ".join(text.split()) for text in table.column(column)]
     labelled = np.flatnonzero(has_target)
-    graphs = _load_or_build(table.name, [texts[row] for row in labelled.tolist()])
+    to_read = [texts[row] for row in labelled.tolist()]
+    graphs = cache.load_or_build(
+        *(VERSION, rdkit_version(), "\n".join(to_read)), build=lambda: read_smiles(to_read, name=table.name).graphs
+    )
     readable = set(get_smiles(graphs))
     is_kept = has_target & np.array([text in readable for text in texts], bool)
     unread = [row for row in labelled.tolist() if not is_kept[row]]
     missing = f"no value of {names[0]}" if len(names) == 1 else "no value of any target"
-    reasons = {row: missing if any(table.rows[row]) else "empty row" for row in np.flatnonzero(~has_target).tolist()}
+    reasons = {row: missing if table.has_values(row) else "empty row" for row in np.flatnonzero(~has_target).tolist()}
     reasons |= {unread[each.row]: each.reason for each in read_smiles([texts[row] for row in unread]).refused}
     kept = torch.from_numpy(np.flatnonzero(is_kept))
     dataset = replace(graphs, name=table.name, task=task, targets=values[kept])
@@ -94,14 +96,6 @@ def read_molecules(
     molecules = MoleculeTable(dataset, table, column, names, kept, refused)
     if not len(kept):
         raise InputError(f"{molecules}; nothing is left")
-    if is_guessed and names:
-        _log.info("%s: %s taken as %s", table.label, ", ".join(names), task.kind)
     if refused:
         _log.warning("%s", molecules)
     return molecules
-
-
-def _load_or_build(name: str, smiles: list[str]) -> PackedDataset:
-    """The graphs of the SMILES that can be read, cached by the SMILES and by the version of RDKit."""
-    parts = VERSION, rdkit_version(), "\n".join(smiles)
-    return cache.load_or_build(*parts, build=lambda: read_smiles(smiles, name=name).graphs)

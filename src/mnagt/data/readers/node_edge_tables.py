@@ -9,8 +9,9 @@
 Rows may come in any order. Graphs are undirected, in the order of their table.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from mnagt.data.archives import MAX_PARSED_BYTES
 from mnagt.data.readers.attribute_columns import AttributeColumns, category_name
 from mnagt.data.readers.attributed_graphs import AttributedGraphs, GraphTable
-from mnagt.data.readers.text_table import read_table
+from mnagt.data.readers.text_table import Table, read_table
 from mnagt.errors import InputError, join_names, quote
 from mnagt.reading import check_file_size
 from mnagt.tasks import MISSING
@@ -43,16 +44,17 @@ def find_table_files(folder: Path) -> list[Path]:
 
 def read_node_edge_tables(folder: Path) -> AttributedGraphs:
     """The graphs in a folder of three tables."""
-    graphs, nodes, edges = (_TypedTable.read(path) for path in find_table_files(folder))
-    graph_index = graphs.index_ids("graph")
-    graph_of_node = nodes.look_up("graph", graph_index, graphs)
+    graphs, nodes, edges = map(_read_typed_table, find_table_files(folder))
+    nodes_file = Path(nodes.label).name
+    graph_index = _index_ids(graphs, "graph")
+    graph_of_node = _look_up(nodes, "graph", graph_index, graphs)
     order = np.argsort(graph_of_node, kind="stable")
     sizes = np.bincount(graph_of_node, minlength=len(graph_index))
     for row in np.flatnonzero(sizes == 0).tolist():
-        raise InputError(f"{graphs.locate(row, 'graph')}: the graph has no nodes in {nodes.path.name}; remove it")
+        raise InputError(f"{graphs.locate(row, 'graph')}: the graph has no nodes in {nodes_file}; remove it")
     nodes, graph_of_node = nodes.select(order.tolist()), graph_of_node[order]
     if "node" in nodes.columns:
-        node_ids = nodes.read_ids("node")
+        node_ids = _read_ids(nodes, "node")
     else:
         first = np.cumsum(sizes) - sizes
         node_ids = [str(i) for i in (np.arange(len(order)) - first[graph_of_node]).tolist()]
@@ -62,113 +64,84 @@ def read_node_edge_tables(folder: Path) -> AttributedGraphs:
             raise InputError(
                 f"{nodes.locate(row, 'node')}: node {quote(key[1])} is there twice in its graph; ids are distinct"
             )
-    graph_of_edge = edges.look_up("graph", graph_index, graphs).tolist()
+    graph_of_edge = _look_up(edges, "graph", graph_index, graphs).tolist()
     ends = []
     for column in ("source", "target"):
-        indices = [node_index.get(key) for key in zip(graph_of_edge, edges.read_ids(column), strict=True)]
+        indices = [node_index.get(key) for key in zip(graph_of_edge, _read_ids(edges, column), strict=True)]
         if None in indices:
             row = indices.index(None)
             raise InputError(
                 f"{edges.locate(row, column)}: no node {quote(edges.columns[column][row])} in its graph; fix it, "
-                f"or add the node to {nodes.path.name}"
+                f"or add the node to {nodes_file}"
             )
         ends.append(indices)
-    others = graphs.without("graph")
-    rows = [dict(zip(others, row, strict=True)) for row in zip(*others.values(), strict=True)]
-    rows = rows or [{} for _ in graph_index]
+    others = _without(graphs, "graph")
+    rows = [{name: column[row] for name, column in others.items()} for row in range(len(graphs))]
     return AttributedGraphs(
         folder.name,
         sizes.tolist(),
         list(zip(*ends, strict=True)),
         [False] * len(graph_of_edge),
-        AttributeColumns("nodes", nodes.locate, nodes.without("graph", "node"), len(order)),
-        AttributeColumns("edges", edges.locate, edges.without("graph", "source", "target"), len(graph_of_edge)),
-        GraphTable.from_rows(str(graphs.path), rows, [graphs.locate(row) for row in range(len(rows))]),
+        AttributeColumns("nodes", nodes.locate, _without(nodes, "graph", "node"), len(nodes)),
+        AttributeColumns("edges", edges.locate, _without(edges, "graph", "source", "target"), len(edges)),
+        GraphTable.from_rows(graphs.label, rows, [graphs.locate(row) for row in range(len(rows))]),
         list(graph_index),
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _TypedTable:
-    """A table of values by column; None is missing."""
+def _read_typed_table(path: Path) -> Table:
+    if path.suffix == ".parquet":
+        columns = _read_parquet(path)
+        return Table(str(path), columns, range(len(next(iter(columns.values()), ()))), "row")
+    table = read_table(path)
+    return replace(table, columns={name: _parse_values(table.column(name)) for name in table.columns})
 
-    path: Path
-    columns: Mapping[str, list[Any]]
-    lines: Sequence[int]
-    line_name: str = "line"
-    """'row' for Parquet, which has no lines."""
 
-    @classmethod
-    def read(cls, path: Path) -> "_TypedTable":
-        if path.suffix == ".parquet":
-            columns = _read_parquet(path)
-            return cls(path, columns, range(len(next(iter(columns.values()), ()))), "row")
-        table = read_table(path)
-        return cls(path, {name: _parse_values(table.column(name)) for name in table.columns}, table.lines)
+def _without(table: Table, *names: str) -> dict[str, list[Any]]:
+    return {name: list(column) for name, column in table.columns.items() if name not in names}
 
-    def locate(self, row: int, column: str | None = None) -> str:
-        """Where a row or cell is in the file, for messages."""
-        return f"{self.path}, {self.line_name} {self.lines[row]}" + (
-            "" if column is None else f", column {quote(column)}"
-        )
 
-    def select(self, rows: list[int]) -> "_TypedTable":
-        """Only these rows, in this order."""
-        columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
-        return _TypedTable(self.path, columns, [self.lines[row] for row in rows], self.line_name)
+def _read_ids(table: Table, column: str) -> list[str]:
+    if column not in table.columns:
+        raise InputError(f"{table.label}: no column {column!r}; there are: {join_names(table.columns)}")
+    values = table.columns[column]
+    if None in values:
+        where = table.locate(values.index(None), column)
+        raise InputError(f"{where}: the field is empty; fill it in or remove the row")
+    return [category_name(value) for value in values]
 
-    def without(self, *names: str) -> dict[str, list[Any]]:
-        return {name: column for name, column in self.columns.items() if name not in names}
 
-    def read_ids(self, column: str) -> list[str]:
-        """A column of ids, as texts."""
-        if column not in self.columns:
-            raise InputError(f"{self.path}: no column {column!r}; there are: {join_names(self.columns)}")
-        values = self.columns[column]
-        if None in values:
-            raise InputError(
-                f"{self.locate(values.index(None), column)}: the field is empty; fill it in or remove the row"
-            )
-        return [category_name(value) for value in values]
+def _index_ids(table: Table, column: str) -> dict[str, int]:
+    """The row of each id."""
+    index: dict[str, int] = {}
+    for row, name in enumerate(_read_ids(table, column)):
+        if index.setdefault(name, row) != row:
+            raise InputError(f"{table.locate(row, column)}: {quote(name)} is there twice; give each graph one row")
+    return index
 
-    def index_ids(self, column: str) -> dict[str, int]:
-        """The row of each id."""
-        index: dict[str, int] = {}
-        for row, name in enumerate(self.read_ids(column)):
-            if index.setdefault(name, row) != row:
-                raise InputError(f"{self.locate(row, column)}: {quote(name)} is there twice; give each graph one row")
-        return index
 
-    def look_up(self, column: str, index: Mapping[str, int], other: "_TypedTable") -> np.ndarray:
-        """The row of each id of ``column`` in ``other``, whose ids ``index`` has."""
-        ids = self.read_ids(column)
-        rows = [index.get(name, -1) for name in ids]
-        if -1 in rows:
-            row = rows.index(-1)
-            raise InputError(
-                f"{self.locate(row, column)}: {quote(ids[row])} is not in {other.path.name}; fix it or add it there"
-            )
-        return np.array(rows, np.int64)
+def _look_up(table: Table, column: str, index: Mapping[str, int], other: Table) -> np.ndarray:
+    """The row of each id of ``column`` in ``other``, whose ids ``index`` has."""
+    ids = _read_ids(table, column)
+    rows = [index.get(name, -1) for name in ids]
+    if -1 in rows:
+        row = rows.index(-1)
+        name = Path(other.label).name
+        raise InputError(f"{table.locate(row, column)}: {quote(ids[row])} is not in {name}; fix it or add it there")
+    return np.array(rows, np.int64)
 
 
 def _parse_values(texts: list[str]) -> list[Any]:
-    """The values of a column of texts: whole numbers if all are, numbers if all are, or else texts."""
-    texts = ["" if text.lower() in MISSING else text for text in texts]
+    """A whole number, a number, a text or None for each text of a column."""
+    values = {text: None if text.lower() in MISSING else _parse_value(text) for text in set(texts)}
+    return [values[text] for text in texts]
+
+
+def _parse_value(text: str) -> int | float | str:
     for parse in (int, float):
-        try:
-            value = {text: parse(text) for text in set(texts) - {""}}
-        except ValueError:
-            continue
-        return [value.get(text) for text in texts]
-    return [_parse_number(text) if text else None for text in texts]
-
-
-def _parse_number(text: str) -> float | str:
-    """A number, or else the text, so that mixed columns are noticed."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
+        with suppress(ValueError):
+            return parse(text)
+    return text
 
 
 def _read_parquet(path: Path) -> dict[str, list[Any]]:

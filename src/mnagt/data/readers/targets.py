@@ -1,13 +1,14 @@
 """Targets in the columns of a table: the kind of task is guessed from their values, and the task parses them."""
 
+import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, quote
 from mnagt.registry import lookup
 from mnagt.tasks import (
@@ -23,47 +24,39 @@ from mnagt.tasks import (
     parse_number,
 )
 
+_log = logging.getLogger(__name__)
+
 KINDS = tuple(kind for kind, task in TASKS.items() if task.is_parsable)
 
 
-class TextTable(Protocol):
-    """A table of texts with named columns."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def rows(self) -> Sequence[Any]: ...
-    def column(self, name: str, /) -> Sequence[str]: ...
-    def locate(self, row: int, column: str | None = None, /) -> str: ...
-
-
-def read_targets(
-    table: TextTable, names: Sequence[str], task: str | Task
-) -> tuple[Task, Tensor, Bool[np.ndarray, "rows"]]:
+def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[Task, Tensor, Bool[np.ndarray, "rows"]]:
     """The task, the targets of each row of the table, and which rows have any.
 
     ``task`` is one of ``KINDS``, 'auto' to guess it from the columns ``names``, or a task that the columns must fit.
     """
     if not names:
-        return Unlabelled(), torch.zeros(len(table.rows), 0), np.ones(len(table.rows), bool)
+        return Unlabelled(), torch.zeros(len(table), 0), np.ones(len(table), bool)
     columns = [_read_column(table, name) for name in names]
     if isinstance(task, str):
         for column in columns:
             if not column.values:
                 raise InputError(f"{table.label}: column {quote(column.name)} is empty; leave it out (--target)")
-        kind = guess_kind(columns) if task == "auto" else task
+        kind = task
+        if task == "auto":
+            kind = guess_kind(columns)
+            _log.info("%s: %s taken as %s", table.label, ", ".join(names), kind)
         parsable = {kind: TASKS[kind] for kind in KINDS}
         task = lookup(parsable, kind, "task").from_columns(columns)
     return task, task.parse_targets(columns), has_any_target(table, names)
 
 
-def has_any_target(table: TextTable, names: Sequence[str]) -> Bool[np.ndarray, "rows"]:
+def has_any_target(table: Table, names: Sequence[str]) -> Bool[np.ndarray, "rows"]:
     """Which rows have a value in any of these columns."""
     columns = [_read_column(table, name).texts for name in names]
     return np.array([any(texts) for texts in zip(*columns, strict=True)], bool)
 
 
-def _read_column(table: TextTable, name: str) -> TargetColumn:
+def _read_column(table: Table, name: str) -> TargetColumn:
     texts = ["" if text.lower() in MISSING else text for text in table.column(name)]
     return TargetColumn(name, texts, table.label, lambda row: table.locate(row, name))
 

@@ -3,14 +3,16 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
-from mnagt.data.registry import TABLES
 from mnagt.errors import InputError, join_names, quote
+
+TABLES = (".csv", ".tsv", ".smi", ".smiles")
+"""Suffixes of tables of molecules; each may be followed by .gz."""
 
 _SMILES_NAMES = ("smiles", "smile", "smi", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "structure")
 _NO_TARGETS = ("", "id", "mol_id", "name", "mol_name", "cid", "inchi", "inchikey", "split")
@@ -22,14 +24,18 @@ _MAX_FIELD_BYTES = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of texts."""
+    """Columns of a file by name: of texts, or of values that are None where they are missing."""
 
     label: str
     """The file, for messages."""
-    columns: tuple[str, ...]
-    rows: list[list[str]]
-    lines: list[int]
+    columns: Mapping[str, Sequence[Any]]
+    lines: Sequence[int]
     """The line of each row in the file, counted from 1."""
+    line_name: str = "line"
+    """'row' for files without lines."""
+
+    def __len__(self) -> int:
+        return len(self.lines)
 
     @property
     def name(self) -> str:
@@ -38,22 +44,22 @@ class Table:
 
     def select(self, rows: Sequence[int]) -> "Table":
         """Only these rows, in this order."""
-        return replace(self, rows=[self.rows[row] for row in rows], lines=[self.lines[row] for row in rows])
-
-    @cached_property
-    def _indices(self) -> dict[str, int]:
-        return {name: index for index, name in enumerate(self.columns)}
+        columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
+        return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
 
     def column(self, name: str) -> list[str]:
-        """The cells of a column, stripped."""
-        index = self._indices[name]
-        return [row[index].strip() for row in self.rows]
+        """The texts of a column, stripped."""
+        return [text.strip() for text in self.columns[name]]
+
+    def has_values(self, row: int) -> bool:
+        """Whether any cell of a row holds something."""
+        return any(column[row] for column in self.columns.values())
 
     def find_smiles_column(self, name: str | None = None) -> str:
         """The column ``name``, or else the first with a usual name for SMILES."""
         if name is not None:
-            return self._check_column(name, "smiles")
-        by_name = {column.strip().lower(): column for column in reversed(self.columns)}
+            return self.check_column(name, "smiles")
+        by_name = {column.strip().lower(): column for column in reversed(list(self.columns))}
         found = [by_name[usual] for usual in _SMILES_NAMES if usual in by_name]
         if not found:
             raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
@@ -62,25 +68,27 @@ class Table:
     def find_target_columns(self, names: Sequence[str] | None, other: str) -> tuple[str, ...]:
         """The columns ``names``, or else the only one besides ``other`` that can be a target, if there is any."""
         if names is not None:
-            return tuple(self._check_column(name, "target") for name in dict.fromkeys(names))
+            return tuple(self.check_column(name, "target") for name in dict.fromkeys(names))
         found = [c for c in self.columns if c != other and c.strip().lower() not in _NO_TARGETS]
         if len(found) > 1:
             raise InputError(f"{self.label}: which columns are to be learned? Name them (--target); {self._available}")
         return tuple(found)
 
-    def _check_column(self, name: str, option: str) -> str:
-        if name not in self._indices:
+    def check_column(self, name: str, option: str) -> str:
+        """The name; an error that mentions the command line's ``option`` where there is no such column."""
+        if name not in self.columns:
             raise InputError(f"{self.label}: no column {quote(name)} (--{option}); {self._available}")
         return name
 
     @property
     def _available(self) -> str:
-        names = [*self.columns[:_MAX_LISTED], *["..."] * (len(self.columns) > _MAX_LISTED)]
+        names = [*list(self.columns)[:_MAX_LISTED], *["..."] * (len(self.columns) > _MAX_LISTED)]
         return f"there are: {join_names(names, 600)}"
 
     def locate(self, row: int, column: str | None = None) -> str:
         """Where a row or cell is in the file, for messages."""
-        return f"{self.label}, line {self.lines[row]}" + ("" if column is None else f", column {quote(column)}")
+        where = f"{self.label}, {self.line_name} {self.lines[row]}"
+        return where if column is None else f"{where}, column {quote(column)}"
 
 
 def read_table(path: Path) -> Table:
@@ -112,7 +120,7 @@ def read_table(path: Path) -> Table:
         csv.field_size_limit(limit)
     if twice := [name for name, count in Counter(columns).items() if count > 1]:
         raise InputError(f"{path}, line 1: column {quote(twice[0])} is there twice; rename one")
-    return Table(str(path), columns, *_drop_empty_end(rows, lines))
+    return _make_table(path, columns, rows, lines)
 
 
 def _read_text(path: Path) -> str:
@@ -131,11 +139,12 @@ def _parse_smiles_lines(path: Path, text: str) -> Table:
     lines = list(range(1, len(rows) + 1))
     if rows[0][0].lower() in _SMILES_NAMES:
         rows, lines = rows[1:], lines[1:]
-    return Table(str(path), ("smiles", "name"), *_drop_empty_end(rows, lines))
+    return _make_table(path, ("smiles", "name"), rows, lines)
 
 
-def _drop_empty_end(rows: list[list[str]], lines: list[int]) -> tuple[list[list[str]], list[int]]:
-    """Without empty rows at the end."""
+def _make_table(path: Path, names: Sequence[str], rows: list[list[str]], lines: list[int]) -> Table:
+    """The table of these rows without empty ones at the end."""
     while rows and not any(rows[-1]):
         rows.pop()
-    return rows, lines[: len(rows)]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    return Table(str(path), dict(zip(names, columns, strict=True)), lines[: len(rows)])

@@ -9,8 +9,6 @@ where only one of (u, v) and (v, u) is there, the other is added with its labels
 Labels may be any integers: the categories of a column are its values in order, and the values are kept as names.
 """
 
-import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.attribute_columns import EncodedColumns
 from mnagt.data.readers.dataset_files import DatasetFiles, find_tu_files
+from mnagt.data.readers.edges import add_reverse_edges, undirected_keys
 from mnagt.data.readers.number_tables import parse_floats
 from mnagt.errors import InputError
 from mnagt.graphs.sparse import ptr_from_counts
@@ -28,8 +28,6 @@ from mnagt.tasks import Regression, SingleLabel, Task, Unlabelled
 VERSION = "tu-2"
 """Changes whenever the same files would be read differently."""
 
-_log = logging.getLogger(__name__)
-
 
 def read_tu(path: Path) -> PackedDataset:
     """The data set in ``path``: a zip, or a folder that holds the text files, at its top or in ``raw/``."""
@@ -37,17 +35,21 @@ def read_tu(path: Path) -> PackedDataset:
     graph_of_node, graphs_from = _graph_of_node(files)
     sizes = np.bincount(graph_of_node)
     task, targets = _targets(files, len(sizes))
-    nodes = _Columns.read(files, "node", len(graph_of_node))
+    nodes = _read_columns(files, "node", len(graph_of_node))
 
     ends = _edges(files, graph_of_node, graphs_from)
-    edges = _Columns.read(files, "edge", len(ends))
-    destination, source, line = _undirected_edges(files.name, ends, has_columns=bool(edges))
+    edges = _read_columns(files, "edge", len(ends))
+    if edges:
+        keys, line = add_reverse_edges(files.name, ends)
+        edges = edges.select(line)
+    else:
+        keys = undirected_keys(files.name, ends)
+    del ends
+    destination, source = keys >> 32, keys.astype(np.int32)
 
     node_ptr = ptr_from_counts(torch.from_numpy(sizes))
     in_degree = np.bincount(destination, minlength=len(graph_of_node))
-    first = node_ptr.numpy()[:-1].astype(np.int32)[graph_of_node]
-    source -= first[destination]
-    edges = edges.select(line)
+    source -= node_ptr.numpy()[:-1].astype(np.int32)[graph_of_node][destination]
     return PackedDataset(
         name=files.name,
         task=task,
@@ -56,13 +58,12 @@ def read_tu(path: Path) -> PackedDataset:
         source=torch.from_numpy(source),
         in_degree=torch.from_numpy(in_degree.astype(np.int32)),
         targets=targets,
-        is_symmetric=True,
-        label_counts=nodes.label_counts | edges.label_counts,
+        label_counts={**nodes.label_counts, **edges.label_counts},
         node_labels=nodes.labels,
         node_values=nodes.values,
         edge_labels=edges.labels,
         edge_values=edges.values,
-        vocabularies=nodes.vocabularies | edges.vocabularies,
+        vocabularies={**nodes.vocabularies, **edges.vocabularies},
     )
 
 
@@ -130,96 +131,22 @@ def _edges(files: DatasetFiles, graph_of_node: NDArray[np.int32], graphs_from: i
     return ends
 
 
-def _undirected_edges(
-    name: str, ends: NDArray[np.int32], *, has_columns: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Destination and source of each edge, sorted, and the line that its columns come from if there are any."""
-    is_loop = ends[:, 0] == ends[:, 1]
-    loops = int(is_loop.sum())
-    line = np.flatnonzero(~is_loop) if has_columns else np.empty(0, np.int64)
-    if loops:
-        ends = ends[~is_loop]
-    given = len(ends)
-    # One sortable number an edge: destination above, source below.
-    key = ends[:, 1].astype(np.int64) << 32 | ends[:, 0]
-    del ends, is_loop
-    if has_columns:
-        key, first = np.unique(key, return_index=True)
-        line, distinct = line[first], len(key)
-        reverse = _reverse(key)
-        is_missing = ~np.isin(reverse, key, assume_unique=True)
-        key, line = np.concatenate([key, reverse[is_missing]]), np.concatenate([line, line[is_missing]])
-        order = key.argsort(kind="stable")
-        key, line = key[order], line[order]
-    else:
-        # Without columns it does not matter which way round the edges are sorted first.
-        key = _sorted_distinct(_reverse(key))
-        distinct = len(key)
-        reverse = _sorted_distinct(_reverse(key))
-        if not np.array_equal(key, reverse):
-            key = np.union1d(key, reverse)
-        del reverse
-    for count, what in (
-        (loops, "self loops were dropped"),
-        (given - distinct, "repeated edges were dropped"),
-        (len(key) - distinct, "missing reverse edges were added"),
-    ):
-        if count:
-            _log.info("%s: %d %s", name, count, what)
-    return key >> 32, key.astype(np.int32), line
-
-
-def _reverse(key: NDArray[np.int64]) -> NDArray[np.int64]:
-    return key >> 32 | key << 32
-
-
-def _sorted_distinct(key: NDArray[np.int64]) -> NDArray[np.int64]:
-    if (key[1:] > key[:-1]).all():
-        return key
-    key = np.sort(key, kind="stable")
-    is_new = key[1:] != key[:-1]
-    return key if is_new.all() else key[np.concatenate([[True], is_new])]
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of nodes or edges."""
-
-    labels: Tensor | None
-    values: Tensor | None
-    label_counts: dict[str, tuple[int, ...]]
-    vocabularies: dict[str, tuple[str, ...]]
-
-    def __bool__(self) -> bool:
-        return self.labels is not None or self.values is not None
-
-    @classmethod
-    def read(cls, files: DatasetFiles, kind: str, count: int) -> "_Columns":
-        """The columns of ``kind``, 'node' or 'edge', of which there are ``count``."""
-        labels, values, label_counts, vocabularies = None, None, {}, {}
-        field = f"{kind}_labels"
-        if field in files:
-            raw = files.read_integers(field)
-            files.check_count(field, len(raw), count, kind)
-            labels = torch.empty(raw.shape, dtype=torch.int32)
-            for column in range(raw.shape[1]):
-                names, index = np.unique(raw[:, column], return_inverse=True)
-                labels[:, column] = torch.from_numpy(index)
-                vocabularies[f"{field}/{column}"] = tuple(map(str, names.tolist()))
-            label_counts[field] = tuple(len(names) for names in vocabularies.values())
-        if f"{kind}_attributes" in files:
-            values = _read_floats(files, f"{kind}_attributes", count, kind)
-        return cls(labels, values, label_counts, vocabularies)
-
-    def select(self, line: NDArray[np.int64]) -> "_Columns":
-        """The rows ``line``."""
-        rows = torch.from_numpy(line)
-        return _Columns(
-            None if self.labels is None else self.labels[rows],
-            None if self.values is None else self.values[rows],
-            self.label_counts,
-            self.vocabularies,
-        )
+def _read_columns(files: DatasetFiles, kind: str, count: int) -> EncodedColumns:
+    """The columns of ``kind``, 'node' or 'edge', of which there are ``count``."""
+    labels, values, label_counts, vocabularies = None, None, {}, {}
+    field = f"{kind}_labels"
+    if field in files:
+        raw = files.read_integers(field)
+        files.check_count(field, len(raw), count, kind)
+        labels = torch.empty(raw.shape, dtype=torch.int32)
+        for column in range(raw.shape[1]):
+            names, index = np.unique(raw[:, column], return_inverse=True)
+            labels[:, column] = torch.from_numpy(index)
+            vocabularies[f"{field}/{column}"] = tuple(map(str, names.tolist()))
+        label_counts[field] = tuple(len(names) for names in vocabularies.values())
+    if f"{kind}_attributes" in files:
+        values = _read_floats(files, f"{kind}_attributes", count, kind)
+    return EncodedColumns(labels, values, label_counts, vocabularies)
 
 
 def _read_floats(files: DatasetFiles, field: str, count: int, what: str) -> Tensor:
