@@ -113,7 +113,7 @@ class AttributeColumns:
         return InputError(f"{self.locate(row, name)}: expected {expected}, got {quote_value(value)}{remedy}")
 
     def check_continued(self, columns: Mapping[str, list[Any]], labels: Sequence[str], values: Sequence[str]) -> None:
-        """Refuse columns that earlier graphs of the same file, by which these are encoded, have not or of another kind."""
+        """Refuse columns that the first graphs of the same file do not have, or have as another kind."""
         for name, column in columns.items():
             if name not in (*labels, *values):
                 row = next((row for row, value in enumerate(column) if value is not None), 0)
@@ -139,9 +139,6 @@ class EncodedColumns:
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """``PackedDataset.columns``."""
-
-    def __bool__(self) -> bool:
-        return self.labels is not None or self.values is not None
 
     def select(self, rows: NDArray[np.int64]) -> "EncodedColumns":
         index = torch.from_numpy(rows)

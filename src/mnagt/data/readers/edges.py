@@ -40,13 +40,15 @@ def undirected_keys(name: str, ends: NDArray[np.integer]) -> NDArray[np.int64]:
     is_edge = ends[:, 0] != ends[:, 1]
     if loops := len(ends) - int(is_edge.sum()):
         ends = ends[is_edge]
+    given, keys = len(ends), _to_keys(ends)
+    del ends, is_edge
     # Which way round the edges are sorted first does not matter.
-    keys = _sort_distinct(_reverse(_to_keys(ends)))
+    keys = _sort_distinct(_reverse(keys))
     reverse = _sort_distinct(_reverse(keys))
     distinct = len(keys)
     if not np.array_equal(keys, reverse):
         keys = np.union1d(keys, reverse)
-    _log_counts(name, loops=loops, repeated=len(ends) - distinct, added=len(keys) - distinct)
+    _log_counts(name, loops=loops, repeated=given - distinct, added=len(keys) - distinct)
     return keys
 
 

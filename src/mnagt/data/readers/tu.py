@@ -37,14 +37,14 @@ def read_tu(path: Path) -> PackedDataset:
     task, targets = _targets(files, len(sizes))
     nodes = _read_columns(files, "node", len(graph_of_node))
 
-    ends = _edges(files, graph_of_node, graphs_from)
-    edges = _read_columns(files, "edge", len(ends))
-    if edges:
+    edges = EncodedColumns()
+    if "edge_labels" in files or "edge_attributes" in files:
+        ends = _edges(files, graph_of_node, graphs_from)
+        edges = _read_columns(files, "edge", len(ends))
         keys, line = add_reverse_edges(files.name, ends)
         edges = edges.select(line)
     else:
-        keys = undirected_keys(files.name, ends)
-    del ends
+        keys = undirected_keys(files.name, _edges(files, graph_of_node, graphs_from))
     destination, source = keys >> 32, keys.astype(np.int32)
 
     node_ptr = ptr_from_counts(torch.from_numpy(sizes))
