@@ -9,7 +9,7 @@ quickstart: .venv/core  ## train, cross-validate, predict and report on molecule
 	$(BIN)/mnagt quickstart
 
 test: lint  ## lint, types and tests; MNAGT_DATA=FOLDER adds those on real data
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: .venv/dev
 	$(BIN)/ruff check
@@ -46,14 +46,16 @@ benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COL
 	$(BIN)/python benchmarks/molecules.py --out results/molecules-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/page.py && exit $$failed
 
-.venv/core: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+.venv/core: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable .
 	touch $@
 
-.venv/dev: .venv/core
+.venv/dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
-	touch $@
+	touch .venv/core $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
 
 clean:
 	rm -rf .venv site build dist

@@ -21,9 +21,11 @@ if find_spec("beartype"):
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests neither see nor fill the user's cache."""
+    """Tests neither see nor fill the user's cache. Workers of pytest-xdist share one, so that none reads data twice."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MNAGT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("MNAGT_CACHE", str(shared / "cache"))
         yield
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,10 @@ def shorten(config: RunConfig) -> RunConfig:
     return replace(config, train=replace(config.train, epochs=1), device="cpu")
 
 
-def take_some(dataset: PackedDataset) -> PackedDataset:
-    """A few graphs of the data set, with all of its classes and categories; of a task, half are positive."""
+@cache
+def take_some(name: str, root: Path) -> PackedDataset:
+    """A few graphs of a data set, with all of its classes and categories; of a task, half are positive."""
+    dataset = load_dataset(name, root=root)
     small = (dataset.sizes <= dataset.sizes.float().quantile(0.9)).nonzero()[:, 0]
     chosen = small[torch.linspace(0, len(small) - 1, GRAPHS).long()]
     if isinstance(dataset.task, MultiLabel):
@@ -58,7 +61,7 @@ def test_a_recipe_trains_on_its_own_data(name, data_root):
     is_required = os.environ.get("MNAGT_REQUIRE_DATA") == "1" and config.dataset not in LARGE
     if locate_dataset(config.dataset, data_root) is None and not is_required:
         pytest.skip(f"{config.dataset} is not in {data_root}")
-    run = train(config, dataset=take_some(load_dataset(config.dataset, root=data_root)))
+    run = train(config, dataset=take_some(config.dataset, data_root))
     features, outputs = run.trained.model.features, run.trained.task.num_outputs
     assert run.trained.settings == resolve_settings(config.model, config.settings, features, outputs)
     assert run.history[0]["loss"] > 0

@@ -78,16 +78,28 @@ def built(name: str, settings: dict[str, Any], features: Features, seed: int = 0
     return build_model(name, settings, features, OUTPUTS)
 
 
-@pytest.fixture(params=VARIANTS, ids=lambda v: "-".join([v[0], *map(str, v[1].values())]))
-def variant(request) -> Variant:
-    return request.param
+def columns_for(settings: dict[str, Any]) -> list[str]:
+    """Every model meets every kind of columns. A part meets all columns at once, and none where it adds edges."""
+    if not settings:
+        return list(FEATURES)
+    return ["bare", "full"] if {"virtual-node", True} & {*settings.values()} else ["full"]
 
 
-@pytest.fixture(params=FEATURES)
-def features(request):
-    return FEATURES[request.param]
+CASES = [
+    (name, settings, columns)
+    for name, settings in VARIANTS
+    if not settings or full_settings(name, settings) != full_settings(name, {})
+    for columns in columns_for(settings)
+]
+each_case = pytest.mark.parametrize(
+    ("variant", "features"),
+    [((name, settings), FEATURES[columns]) for name, settings, columns in CASES],
+    ids=["-".join([name, *map(str, settings.values()), columns]) for name, settings, columns in CASES],
+)
+each_kind_of_columns = pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
 
 
+@each_case
 def test_renaming_nodes_changes_no_answer(variant: Variant, features):
     name, settings = variant
     settings = settings | WITHOUT_EIGENVECTORS.get(name, {})
@@ -95,12 +107,14 @@ def test_renaming_nodes_changes_no_answer(variant: Variant, features):
     torch.testing.assert_close(model(renamed(batch, order_within(batch, 1))), model(batch))
 
 
+@each_case
 def test_a_graph_does_not_see_its_batch(variant: Variant, features):
     model, batch = built(*variant, features).double().eval(), doubled(batch_like(features))
     separately = torch.cat([model(alone(batch, g)) for g in range(batch.num_graphs)])
     torch.testing.assert_close(model(batch), separately)
 
 
+@each_case
 def test_gradients_reach_every_parameter(variant: Variant, features):
     model = built(*variant, features).train()
     (model(batch_like(features)) * torch.randn(7, OUTPUTS)).sum().backward()
@@ -108,6 +122,7 @@ def test_gradients_reach_every_parameter(variant: Variant, features):
     assert not silent
 
 
+@each_case
 def test_saved_and_loaded_it_answers_the_same(variant: Variant, features, tmp_path):
     model, batch = built(*variant, features), batch_like(features)
     model.train()(batch)  # running statistics are part of what is kept
@@ -117,6 +132,7 @@ def test_saved_and_loaded_it_answers_the_same(variant: Variant, features, tmp_pa
     torch.testing.assert_close(twin.eval()(batch), model.eval()(batch), rtol=0, atol=0)
 
 
+@each_case
 def test_filling_changes_no_answer_no_gradient_and_no_statistic(variant: Variant, features):
     name, settings = variant
     settings = settings | WITHOUT_EIGENVECTORS.get(name, {})
@@ -133,12 +149,14 @@ def test_filling_changes_no_answer_no_gradient_and_no_statistic(variant: Variant
     torch.testing.assert_close(kept[1], kept[0])
 
 
+@each_kind_of_columns
 @pytest.mark.parametrize("name", MODELS)
 def test_evaluation_leaves_nothing_to_chance(name, features):
     model, batch = built(name, {}, features).eval(), batch_like(features)
     torch.testing.assert_close(model(batch), model(batch), rtol=0, atol=0)
 
 
+@each_kind_of_columns
 @pytest.mark.parametrize("name", MODELS)
 def test_bf16_is_near_fp32(name, features):
     model, batch = built(name, {}, features).eval(), batch_like(features)
