@@ -39,22 +39,22 @@ HEADS, HEAD_DIM = 6, 32
 SEED = 0
 
 
-def padded(q: Tensor, k: Tensor, v: Tensor, graph: GraphBatch) -> Tensor:
+def attend_padded(q: Tensor, k: Tensor, v: Tensor, graph: GraphBatch) -> Tensor:
     (query, is_node), (key, _), (value, _) = (to_dense_batch(t.flatten(1), graph.graph_of_node) for t in (q, k, v))
     parts = (t.unflatten(2, (HEADS, HEAD_DIM)).transpose(1, 2) for t in (query, key, value))
     z = F.scaled_dot_product_attention(*parts, attn_mask=is_node[:, None, None, :])
     return z.transpose(1, 2).flatten(2)[is_node].unflatten(1, (HEADS, HEAD_DIM))
 
 
-VARIANTS = {"padded": padded, "mnagt": attend}
+VARIANTS = {"padded": attend_padded, "mnagt": attend}
 
 
-def bare(sizes: list[int]) -> GraphBatch:
+def make_batch(sizes: list[int]) -> GraphBatch:
     """Graphs of these sizes, with no edges: attention does not look at them."""
     return GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), sizes)
 
 
-def inputs(graph: GraphBatch) -> list[Tensor]:
+def make_inputs(graph: GraphBatch) -> list[Tensor]:
     """Query, key and value, and the gradient of the output."""
     generator = torch.Generator().manual_seed(SEED)
     draw = [torch.randn(graph.num_nodes, HEADS, HEAD_DIM, generator=generator) for _ in range(4)]
@@ -71,7 +71,7 @@ def step(attention: Callable[..., Tensor], graph: GraphBatch, q: Tensor, k: Tens
 
 def check(graph: GraphBatch) -> None:
     """Both variants give the same outputs and gradients."""
-    tensors = inputs(graph)
+    tensors = make_inputs(graph)
     results = []
     for attention in VARIANTS.values():
         out = step(attention, graph, *tensors)
@@ -87,9 +87,9 @@ def peak_kib() -> int:
 
 def peak_mib(variant: str, sizes: list[int]) -> float:
     """How far one pass raises the peak of this process."""
-    tiny, graph = bare([3, 5]), bare(sizes)
-    step(VARIANTS[variant], tiny, *inputs(tiny))
-    tensors = inputs(graph)
+    tiny, graph = make_batch([3, 5]), make_batch(sizes)
+    step(VARIANTS[variant], tiny, *make_inputs(tiny))
+    tensors = make_inputs(graph)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident now
     before = peak_kib()
     step(VARIANTS[variant], graph, *tensors)
@@ -104,9 +104,9 @@ def peak_mib_apart(variant: str, sizes: list[int]) -> float:
     return float(done.stdout)
 
 
-def times(graph: GraphBatch, rounds: int) -> dict[str, float]:
+def time_variants(graph: GraphBatch, rounds: int) -> dict[str, float]:
     """Median seconds of each variant on one batch, each time one that has planned nothing yet."""
-    tensors = inputs(graph)
+    tensors = make_inputs(graph)
     variants = {row: lambda f=f: step(f, replace(graph), *tensors) for row, f in VARIANTS.items()}
     return common.medians(variants, rounds, warm_up=1)
 
@@ -118,7 +118,7 @@ def measure(name: str, batches: int, rounds: int) -> dict[str, float]:
     graphs = [graph for _, (_, graph) in zip(range(batches), drawn, strict=False)]
     for graph in graphs:
         check(graph)
-    took = [times(graph, rounds) for graph in graphs]
+    took = [time_variants(graph, rounds) for graph in graphs]
     total = {row: sum(of[row] for of in took) for row in VARIANTS}
     peak = {row: peak_mib_apart(row, graphs[0].sizes.tolist()) for row in VARIANTS}
     return {
@@ -149,13 +149,13 @@ def main() -> None:
     settings = {"seed": SEED, "threads": 1, "heads": HEADS, "head_dim": HEAD_DIM}
     counts = {"batches": options.batches, "rounds": options.rounds}
     common.write(options.out, {**settings, **counts, "attention": figures})
-    missed = []
+    misses = []
     for name, of in figures.items():
         if of["speed_up"] < SPEED_UP[name]:
-            missed.append(f"{name} {of['speed_up']:.1f}x, not {SPEED_UP[name]:.1f}x")
+            misses.append(f"{name} {of['speed_up']:.1f}x, not {SPEED_UP[name]:.1f}x")
         if of["memory ratio"] >= MEMORY:
-            missed.append(f"{name} takes {of['memory ratio']:.2f} of the memory, not under {MEMORY}")
-    common.exit_if_missed(missed)
+            misses.append(f"{name} takes {of['memory ratio']:.2f} of the memory, not under {MEMORY}")
+    common.exit_if_missed(misses)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ Inputs = list[Tensor]
 Variant = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def sizes_of(name: str, graphs: int) -> list[int]:
+def draw_sizes(name: str, graphs: int) -> list[int]:
     """Nodes of the graphs of a batch drawn at random, in order of size."""
     path = common.data_file(name if name.startswith(("ogbg", "pypi")) else f"{name}.zip")
     if path.is_dir():
@@ -73,29 +73,29 @@ def sizes_of(name: str, graphs: int) -> list[int]:
     return sorted(np.random.default_rng(SEED).choice(sizes, graphs, replace=False).tolist())
 
 
-def bare(sizes: list[int], device: str) -> GraphBatch:
+def make_batch(sizes: list[int], device: str) -> GraphBatch:
     """Graphs of these sizes, with no edges: attention does not look at them."""
     return GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long, device=device), sizes)
 
 
-def inputs(graph: GraphBatch, case: Case, dtype: torch.dtype, generator: torch.Generator) -> Inputs:
+def make_inputs(graph: GraphBatch, case: Case, dtype: torch.dtype, generator: torch.Generator) -> Inputs:
     """Query, key and value, and the gradient of the output: kept kernel by kernel, as the model has them."""
     shape = (case.kernels, graph.num_nodes, case.heads, case.head_dim)
     draw = [torch.randn(shape, generator=generator, device=generator.device).to(dtype) for _ in range(4)]
     return [t.transpose(0, 1).requires_grad_() for t in draw[:3]] + [draw[3].transpose(0, 1)]
 
 
-def ours(q: Tensor, k: Tensor, v: Tensor, *, graph: GraphBatch) -> Tensor:
+def attend_ours(q: Tensor, k: Tensor, v: Tensor, *, graph: GraphBatch) -> Tensor:
     return attend(q, k, v, graph)
 
 
-def bucketed(q: Tensor, k: Tensor, v: Tensor, *, graph: GraphBatch) -> Tensor:
+def attend_bucketed(q: Tensor, k: Tensor, v: Tensor, *, graph: GraphBatch) -> Tensor:
     return attend(q, k, v, graph, backend="bucketed")
 
 
-def padded(graph: GraphBatch, case: Case) -> Variant:
-    place = torch.arange(graph.num_nodes, device=graph.device) - graph.node_ptr[graph.graph_of_node]
-    slot = graph.graph_of_node * graph.max_num_nodes + place
+def make_padded(graph: GraphBatch, case: Case) -> Variant:
+    position = torch.arange(graph.num_nodes, device=graph.device) - graph.node_ptr[graph.graph_of_node]
+    slot = graph.graph_of_node * graph.max_num_nodes + position
     slots = graph.num_graphs * graph.max_num_nodes
     is_node = torch.zeros(slots, dtype=torch.bool, device=graph.device).index_fill(0, slot, True)
     mask = is_node.view(graph.num_graphs, 1, 1, graph.max_num_nodes)
@@ -109,7 +109,7 @@ def padded(graph: GraphBatch, case: Case) -> Variant:
     return attention
 
 
-def flex(graph: GraphBatch, case: Case) -> Variant:
+def make_flex(graph: GraphBatch, case: Case) -> Variant:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     home, nodes = graph.graph_of_node, graph.num_nodes
@@ -123,7 +123,7 @@ def flex(graph: GraphBatch, case: Case) -> Variant:
     return attention
 
 
-def varlen(graph: GraphBatch, case: Case) -> Variant:
+def make_varlen(graph: GraphBatch, case: Case) -> Variant:
     from torch.nn.attention.varlen import varlen_attn
 
     ptr, spare = graph.node_ptr.int(), -case.head_dim % 8
@@ -137,7 +137,7 @@ def varlen(graph: GraphBatch, case: Case) -> Variant:
     return attention
 
 
-def scatter(graph: GraphBatch, case: Case) -> Variant:
+def make_scatter(graph: GraphBatch, case: Case) -> Variant:
     from torch_geometric.utils import scatter, softmax
 
     sizes = graph.sizes.to(graph.device)
@@ -153,15 +153,20 @@ def scatter(graph: GraphBatch, case: Case) -> Variant:
     return attention
 
 
-def variants(graph: GraphBatch, case: Case) -> Iterator[tuple[str, Variant | str]]:
+def list_variants(graph: GraphBatch, case: Case) -> Iterator[tuple[str, Variant | str]]:
     """Each variant, or why it is not there."""
-    yield "ours", partial(ours, graph=graph)
+    yield "ours", partial(attend_ours, graph=graph)
     heads = case.kernels * case.heads
     gib = {
         "padded": graph.num_graphs * graph.max_num_nodes**2,
         "scatter": int((graph.sizes**2).sum()) * 4 * case.head_dim,
     }
-    for name, make in (("padded", padded), ("flex", flex), ("varlen", varlen), ("scatter", scatter)):
+    for name, make in (
+        ("padded", make_padded),
+        ("flex", make_flex),
+        ("varlen", make_varlen),
+        ("scatter", make_scatter),
+    ):
         need = gib.get(name, 0) * heads * 2 * 3 / 2**30
         if need > MAX_GIB:
             yield name, f"would need {need:.0f} GiB"
@@ -170,7 +175,7 @@ def variants(graph: GraphBatch, case: Case) -> Iterator[tuple[str, Variant | str
             yield name, make(graph, case)
         except (ImportError, RuntimeError) as error:
             yield name, f"not to be had here: {error}"
-    yield "bucketed", partial(bucketed, graph=graph)
+    yield "bucketed", partial(attend_bucketed, graph=graph)
 
 
 def step(attention: Variant, given: Inputs) -> tuple[Tensor, ...]:
@@ -179,9 +184,9 @@ def step(attention: Variant, given: Inputs) -> tuple[Tensor, ...]:
     return (out.detach(), *torch.autograd.grad(out, given[:3], given[3]))
 
 
-def microseconds(attention: Variant, sets: list[Inputs], rounds: int) -> tuple[float, str]:
+def time_steps(attention: Variant, sets: list[Inputs], rounds: int) -> tuple[float, str]:
     """Median time of a step, and what kept it from being replayed from a CUDA graph, if anything did."""
-    run, why_not = _replayed(attention, sets)
+    run, why_not = _capture_steps(attention, sets)
     for _ in range(3):
         run()
     took = []
@@ -195,7 +200,7 @@ def microseconds(attention: Variant, sets: list[Inputs], rounds: int) -> tuple[f
     return statistics.median(took), why_not
 
 
-def _replayed(attention: Variant, sets: list[Inputs]) -> tuple[Callable[[], Any], str]:
+def _capture_steps(attention: Variant, sets: list[Inputs]) -> tuple[Callable[[], Any], str]:
     def all_sets() -> None:
         for given in sets:
             step(attention, given)
@@ -214,7 +219,7 @@ def _replayed(attention: Variant, sets: list[Inputs]) -> tuple[Callable[[], Any]
     return graph.replay, ""
 
 
-def bandwidth() -> float:
+def measure_bandwidth() -> float:
     """Bytes a second, read and written, of a kernel that adds one to a gibibyte."""
     x = torch.zeros(2**28, device="cuda")
     y = torch.empty_like(x)
@@ -233,10 +238,10 @@ def measure(graph: GraphBatch, case: Case, rate: float, rounds: int, names: set[
     """Microseconds of each variant on one batch, and the floor."""
     generator = torch.Generator(graph.device).manual_seed(SEED)
     one = 2 * graph.num_nodes * case.kernels * case.heads * case.head_dim
-    sets = [inputs(graph, case, torch.bfloat16, generator) for _ in range(max(2, min(8, 2 * 10**8 // one)))]
+    sets = [make_inputs(graph, case, torch.bfloat16, generator) for _ in range(max(2, min(8, 2 * 10**8 // one)))]
     row: dict[str, Any] = {"nodes": graph.num_nodes, "largest": graph.max_num_nodes, "floor, us": 1e6 * 11 * one / rate}
-    right = step(partial(ours, graph=graph), sets[0])
-    for name, variant in variants(graph, case):
+    right = step(partial(attend_ours, graph=graph), sets[0])
+    for name, variant in list_variants(graph, case):
         if names and name not in names:
             continue
         if isinstance(variant, str):
@@ -250,7 +255,7 @@ def measure(graph: GraphBatch, case: Case, rate: float, rounds: int, names: set[
             before = torch.cuda.memory_allocated()
             step(variant, sets[0])
             row[f"{name}, peak MiB"] = (torch.cuda.max_memory_allocated() - before) / 2**20
-            row[f"{name}, us"], why_not = microseconds(variant, sets, rounds)
+            row[f"{name}, us"], why_not = time_steps(variant, sets, rounds)
             if why_not:
                 row[name] = f"timed eagerly: {why_not}"
         except (RuntimeError, NotImplementedError) as error:
@@ -259,15 +264,15 @@ def measure(graph: GraphBatch, case: Case, rate: float, rounds: int, names: set[
     return row
 
 
-def against_size(rate: float, rounds: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def measure_sizes(rate: float, rounds: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cost against the size of graphs, as many of them as have ``NODES`` nodes together; and against their number."""
     case, names = CASES["NCI1"], {"ours", "padded", "varlen"}
     for size in (30, 100, 300, 1000, 2000, 5000):
-        yield f"{size} nodes each", measure(bare([size] * (NODES // size), "cuda"), case, rate, rounds, names)
-    drawn = sizes_of("NCI1", 4096)
+        yield f"{size} nodes each", measure(make_batch([size] * (NODES // size), "cuda"), case, rate, rounds, names)
+    drawn = draw_sizes("NCI1", 4096)
     for graphs in (16, 64, 256, 1024, 4096):
         spread = sorted(size for size, _ in zip(cycle(drawn[:: 4096 // graphs]), range(graphs), strict=False))
-        yield f"{graphs} graphs of NCI1", measure(bare(spread, "cuda"), case, rate, rounds, names)
+        yield f"{graphs} graphs of NCI1", measure(make_batch(spread, "cuda"), case, rate, rounds, names)
 
 
 def main() -> None:
@@ -280,11 +285,11 @@ def main() -> None:
         raise SystemExit("this benchmark needs a GPU")
     if reason := ops.why_not():
         raise SystemExit(f"our kernels do not run here: {reason}")
-    rate = bandwidth()
+    rate = measure_bandwidth()
     print(f"{torch.cuda.get_device_name()}, {rate / 1e12:.2f} TB/s")
     figures: dict[str, dict[str, Any]] = {"attention": {}, "sweep": {}}
     gpu = {"gpu": torch.cuda.get_device_name(), "bytes_per_second": rate, "dtype": "bfloat16", "seed": SEED}
-    for kind, name, row in rows(options, rate):
+    for kind, name, row in measure_all(options, rate):
         print(
             f"\n{name}: {row['nodes']} nodes, largest {row['largest']}; {row['ours, us'] / row['floor, us']:.2f} floors"
         )
@@ -295,21 +300,21 @@ def main() -> None:
                 print(f"  {key:10} {value}")
         figures[kind][name] = row
         common.write(options.out, {**gpu, "rounds": options.rounds, **figures})
-    common.exit_if_missed([line for name, row in figures["attention"].items() for line in missed(name, row)])
+    common.exit_if_missed([line for name, row in figures["attention"].items() for line in list_misses(name, row)])
 
 
-def rows(options: Any, rate: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def measure_all(options: Any, rate: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """What is asked for, measured one by one."""
     for name in options.only:
-        graph = bare(sizes_of(name, CASES[name].graphs), "cuda")
+        graph = make_batch(draw_sizes(name, CASES[name].graphs), "cuda")
         yield "attention", name, measure(graph, CASES[name], rate, options.rounds)
     if options.sweep:
-        for name, row in against_size(rate, options.rounds):
+        for name, row in measure_sizes(rate, options.rounds):
             yield "sweep", name, row
 
 
-def missed(name: str, row: dict[str, Any]) -> Iterator[str]:
-    """The targets that are not reached on a batch, in words."""
+def list_misses(name: str, row: dict[str, Any]) -> Iterator[str]:
+    """A line for each target that a batch misses."""
     floors, times = row["ours, us"] / row["floor, us"], row.get("padded, us", float("inf")) / row["ours, us"]
     if floors > CASES[name].floors:
         yield f"{name} {floors:.1f} floors, not {CASES[name].floors}"

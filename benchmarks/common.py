@@ -1,4 +1,4 @@
-"""What the benchmarks share: data, interleaved timing, the machine in words, and how figures are written."""
+"""What the benchmarks share: data, interleaved timing, a description of the machine, and the file of figures."""
 
 import argparse
 import json
@@ -64,8 +64,8 @@ def machine() -> dict[str, Any]:
 def write(out: Path | None, figures: Mapping[str, Any]) -> None:
     """The figures, and the machine they are of, as JSON."""
     if out:
-        told = {**figures, "machine": machine(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
-        out.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        content = {**figures, "machine": machine(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+        out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def exit_if_missed(missed: list[str]) -> None:

@@ -1,13 +1,13 @@
-"""How often the truth is in a prediction set, and how far probabilities can be believed: a small model on NCI1.
+"""Coverage of prediction sets and calibration of probabilities: a small model on NCI1.
 
 ``MNAGT_DATA`` names the folder that holds NCI1.zip. For each of several splits, models with different seeds are
 trained, on the CPU. Each is calibrated by its validation part, and so are the sets of their ensemble; figures are over
 the test parts of all splits together, for each class and for all graphs. Coverage has to reach its level but for
 chance: two standard errors, that of calibration counted.
 
-With ``--trained FOLDER``, a run of a model that answers yes-or-no questions is measured instead, such as one on
-ogbg-molhiv: calibrated by its validation part, on its test part. A scaffold split makes these unlike, and then nothing
-is promised; so also on halves of both together, drawn at random, which are alike.
+With ``--trained FOLDER``, a run with binary labels is measured instead, such as one on ogbg-molhiv: calibrated by its
+validation part, on its test part. A scaffold split makes these unlike, and then nothing is promised; so also on halves
+of both together, drawn at random, which are alike.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from mnagt.tasks import MultiLabel, SingleLabel
 from mnagt.training.run import train
 
 LEVELS = (0.8, 0.9, 0.95)
-ANSWERS = ("yes", "no")
+LABELS = ("yes", "no")
 HALVES = 20
 
 
@@ -39,10 +39,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--splits", type=int, default=4)
     parser.add_argument("--members", type=int, default=3)
-    parser.add_argument("--trained", type=Path, help="folder of a run with yes-or-no questions")
+    parser.add_argument("--trained", type=Path, help="folder of a run with binary labels")
     options = parser.parse_args()
     if options.trained:
-        return _of_questions(options.trained, options.out)
+        return measure_labels(options.trained, options.out)
     dataset = load_dataset(common.data_file("NCI1.zip"))
     task = dataset.task
     assert isinstance(task, SingleLabel)
@@ -58,13 +58,13 @@ def main() -> None:
             print(f"split {seed}, member {member}: test accuracy {run.result.test['accuracy']:.3f}", flush=True)
         assert split is not None
         valid, test = dataset.targets[split.valid], dataset.targets[split.test]
-        believed = [
+        calibrated = [
             replace(member, calibration=fit_calibration(task, member.outputs(dataset, split.valid), valid))
             for member in members
         ]
         pairs: list[tuple[TrainedModel, TrainedModel]] = [
-            (members[0], Ensemble.of(believed[:1])),
-            (Ensemble.of(members), Ensemble.of(believed)),
+            (members[0], Ensemble.of(calibrated[:1])),
+            (Ensemble.of(members), Ensemble.of(calibrated)),
         ]
         for rows, (before, after) in zip(found.values(), pairs, strict=True):
             output = after.outputs(dataset, split.test)
@@ -75,7 +75,7 @@ def main() -> None:
     figures, missed = {}, []
     for name, rows in found.items():
         whole = {key: torch.cat([row[key] for row in rows]) for key in rows[0]}
-        figures[name] = figure = _figures(task, whole)
+        figures[name] = figure = compute_figures(task, whole)
         print(f"\n{name}: accuracy {figure['accuracy']:.4f}, {len(whole['target'])} test graphs")
         for when in ("before", "after"):
             print(f"  {when:6} Brier {figure[when]['brier']:.4f}  calibration error {figure[when]['ece']:.4f}")
@@ -91,7 +91,7 @@ def main() -> None:
     common.exit_if_missed(missed)
 
 
-def _of_questions(folder: Path, out: Path | None) -> None:
+def measure_labels(folder: Path, out: Path | None) -> None:
     trained = load_model(folder)
     task = trained.task
     assert isinstance(task, MultiLabel)
@@ -109,35 +109,37 @@ def _of_questions(folder: Path, out: Path | None) -> None:
     for way, pairs in ways.items():
         figures[way] = {}
         for level in LEVELS:
-            rows = [_covered(task, output, target, known, asked, level) for known, asked in pairs]
+            rows = [measure_coverage(task, output, target, valid, test, level) for valid, test in pairs]
             figures[way][f"level {level}"] = row = {key: mean(each[key] for each in rows) for key in rows[0]}
             print(f"{way}, level {level}: " + ", ".join(f"{key} {value:.4f}" for key, value in row.items()))
-            for truth in ("yes", "no"):
-                count = int((target == (truth == "yes")).sum()) / 2
+            for label in ("yes", "no"):
+                count = int((target == (label == "yes")).sum()) / 2
                 error = sqrt(2 * level * (1 - level) / count)  # of one half; those drawn are not independent
-                if way != "its own split" and row[truth] < level - 2 * error:
-                    missed.append(f"coverage {row[truth]:.3f} of {truth} at level {level}")
+                if way != "its own split" and row[label] < level - 2 * error:
+                    missed.append(f"coverage {row[label]:.3f} of {label} at level {level}")
     about = {"data": dataset.name, "model": trained.name, "result": trained.origin.get("result")}
     common.write(out, about | {"valid": len(split.valid), "test": len(split.test), "figures": figures})
     common.exit_if_missed(missed)
 
 
-def _covered(
-    task: MultiLabel, output: torch.Tensor, target: torch.Tensor, known: torch.Tensor, asked: torch.Tensor, level: float
+def measure_coverage(
+    task: MultiLabel, output: torch.Tensor, target: torch.Tensor, valid: torch.Tensor, test: torch.Tensor, level: float
 ) -> dict[str, float]:
-    """How often the truth was in the set, by what it was, and how many sets were of both answers."""
-    calibration = fit_calibration(task, output[known], target[known])
-    columns = list(calibration.prediction_sets(task, output[asked], level).values())
-    has_yes, has_no = (torch.tensor([[word in said.split("|") for said in c] for c in columns]).T for word in ANSWERS)
-    truth = target[asked]
+    """How often the target is in the set, for each label, and how many sets hold both labels."""
+    calibration = fit_calibration(task, output[valid], target[valid])
+    columns = list(calibration.prediction_sets(task, output[test], level).values())
+    has_yes, has_no = (
+        torch.tensor([[label in cell.split("|") for cell in column] for column in columns]).T for label in LABELS
+    )
+    labels = target[test]
     return {
-        "yes": has_yes[truth == 1].double().mean().item(),
-        "no": has_no[truth == 0].double().mean().item(),
+        "yes": has_yes[labels == 1].double().mean().item(),
+        "no": has_no[labels == 0].double().mean().item(),
         "sets of both": (has_yes & has_no).double().mean().item(),
     }
 
 
-def _figures(task: SingleLabel, whole: dict[str, torch.Tensor]) -> dict:
+def compute_figures(task: SingleLabel, whole: dict[str, torch.Tensor]) -> dict:
     target = whole["target"]
     figures: dict = {"accuracy": task.scores(whole["after"], target)["accuracy"]}
     for when in ("before", "after"):

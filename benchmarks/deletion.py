@@ -31,7 +31,7 @@ SMALL = {"dim": 48, "depth": 3, "readout": "mean", "dropout": 0.2, "wl_iteration
 SEED = 0
 
 
-def contiguous(dataset: PackedDataset, index: int, chance: torch.Generator) -> Tensor:
+def score_contiguous(dataset: PackedDataset, index: int, chance: torch.Generator) -> Tensor:
     """Scores that take the nodes of a graph from one of them outwards."""
     size = int(dataset.sizes[index])
     score, left, waiting = torch.zeros(size), set(range(size)), deque[int]()
@@ -47,22 +47,22 @@ def contiguous(dataset: PackedDataset, index: int, chance: torch.Generator) -> T
     return score
 
 
-def curves(trained: TrainedModel, dataset: PackedDataset, indices: Tensor, orders: int) -> dict[str, dict]:
+def measure_curves(trained: TrainedModel, dataset: PackedDataset, indices: Tensor, orders: int) -> dict[str, dict]:
     """For each way to go: the curve of each order, and the ratios of areas."""
-    asked = trained.task.explained_outputs(trained.outputs(dataset, indices))
+    explained = trained.task.explained_outputs(trained.outputs(dataset, indices))
     model, chance = trained.model, torch.Generator().manual_seed(SEED)
     by = {
         "integrated gradients": [
-            each.nodes for each in integrated_gradients(model, dataset, indices, lambda row: asked[row].score)
+            each.nodes for each in integrated_gradients(model, dataset, indices, lambda row: explained[row].score)
         ],
-        "occlusion": occlusion(model, dataset, indices, lambda row: asked[row].score),
+        "occlusion": occlusion(model, dataset, indices, lambda row: explained[row].score),
     }
-    regions = [[contiguous(dataset, index, chance) for index in indices.tolist()] for _ in range(orders)]
+    regions = [[score_contiguous(dataset, index, chance) for index in indices.tolist()] for _ in range(orders)]
     found = {}
     for way, is_cut in (("silent", False), ("cut", True)):
 
         def curve(scores: Sequence[Tensor], is_cut: bool = is_cut, orders: int = 0) -> DeletionCurve:
-            left = [each.confidence for each in asked]
+            left = [each.confidence for each in explained]
             return deletion_curve(
                 model, dataset, indices, scores, left.__getitem__, is_cut=is_cut, orders=orders, seed=SEED
             )
@@ -101,19 +101,19 @@ def main() -> None:
     drawn = torch.randperm(len(test), generator=torch.Generator().manual_seed(SEED))
     figures, missed = {}, []
     for chosen, order in (("likeliest", likely), ("drawn at random", drawn)):
-        figures[chosen] = found = curves(trained, dataset, test[order[: options.molecules]], options.orders)
+        figures[chosen] = found = measure_curves(trained, dataset, test[order[: options.molecules]], options.orders)
         for way, rows in found.items():
             for name in ("integrated gradients", "occlusion"):
                 row = rows[name]
-                told = f"{row['ratio']:.3f} of scattered chance, {row['ratio to contiguous']:.3f} of contiguous"
-                print(f"{chosen}, {way}, {name}: {told}", flush=True)
+                ratios = f"{row['ratio']:.3f} of scattered chance, {row['ratio to contiguous']:.3f} of contiguous"
+                print(f"{chosen}, {way}, {name}: {ratios}", flush=True)
         if found["silent"]["integrated gradients"]["ratio"] >= 1:
             missed.append(f"{chosen}: silencing by integrated gradients is no better than chance")
         if found["cut"]["occlusion"]["ratio"] >= 1:
             missed.append(f"{chosen}: cutting by occlusion is no better than chance")
-    told = {"data": options.dataset, "molecules": options.molecules, "model": trained.name}
+    settings = {"data": options.dataset, "molecules": options.molecules, "model": trained.name}
     origin = {"settings": dict(trained.settings), "result": trained.origin.get("result"), "run": trained.origin["run"]}
-    common.write(options.out, told | origin | {"figures": figures})
+    common.write(options.out, settings | origin | {"figures": figures})
     common.exit_if_missed(missed)
 
 

@@ -138,7 +138,7 @@ class Peer:
         return total.item() / self.graphs
 
 
-def drawn(dataset: PackedDataset, batch_size: int, batches: int | None) -> tuple[PackedDataset, Split]:
+def draw_batches(dataset: PackedDataset, batch_size: int, batches: int | None) -> tuple[PackedDataset, Split]:
     """Graphs for whole batches to train on, and two that validate and test, which nobody times."""
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(SEED))
     train = min(batches or len(order), (len(order) - 2) // batch_size) * batch_size
@@ -179,10 +179,10 @@ class Contest:
         return Peer(model, graphs, task, self.config, self.device, self.workers)
 
 
-def loss_apart(dataset: PackedDataset, device: str, precision: Literal["fp32", "tf32", "bf16"]) -> float:
+def compare_losses(dataset: PackedDataset, device: str, precision: Literal["fp32", "tf32", "bf16"]) -> float:
     """How far the losses of ours and of its twin get apart in a few steps, relative to them."""
     config = TrainConfig(epochs=2, batch_size=16, precision=precision, seed=SEED)
-    dataset, split = drawn(dataset, config.batch_size, 4)
+    dataset, split = draw_batches(dataset, config.batch_size, 4)
     dtype = torch.float64 if device == "cpu" else torch.float32
     contest = Contest(dataset, split, config, device, settings={"wl_dropout": 0.0}, dtype=dtype)
     ours, twin = contest.variant("mnagt"), contest.variant("padded")
@@ -201,7 +201,7 @@ class Memory:
             torch.cuda.reset_peak_memory_stats()
             self.before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
-    def taken(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         if not self.is_known:
             return {}
         allocated, reserved = self.before
@@ -211,7 +211,7 @@ class Memory:
         }
 
 
-def timed(variant: Ours | Peer, device: str) -> Callable[[], float]:
+def time_epoch(variant: Ours | Peer, device: str) -> Callable[[], float]:
     """An epoch, with all that was asked of the device done; its loss."""
 
     def run() -> float:
@@ -223,11 +223,11 @@ def timed(variant: Ours | Peer, device: str) -> Callable[[], float]:
     return run
 
 
-def contest_of(name: str, options: Any) -> Contest:
+def make_contest(name: str, options: Any) -> Contest:
     """The contest that ``options`` ask for."""
     kind = torch.device(options.device).type
     dataset = load_dataset(common.data_file(f"{name}.zip"))
-    dataset, split = drawn(dataset, BATCH_SIZES[name], options.batches or BATCHES[kind].get(name))
+    dataset, split = draw_batches(dataset, BATCH_SIZES[name], options.batches or BATCHES[kind].get(name))
     config = TrainConfig(
         epochs=1 + WARM_UP[kind] + options.rounds,
         batch_size=BATCH_SIZES[name],
@@ -239,12 +239,12 @@ def contest_of(name: str, options: Any) -> Contest:
     return Contest(dataset, split, config, options.device, workers=options.workers)
 
 
-def peak(row: str, name: str, options: Any) -> dict[str, float]:
+def measure_memory(row: str, name: str, options: Any) -> dict[str, float]:
     """What a variant takes, alone in its process."""
-    contest = contest_of(name, options)
+    contest = make_contest(name, options)
     before = Memory(options.device)
-    timed(contest.variant(row), options.device)()
-    return before.taken()
+    time_epoch(contest.variant(row), options.device)()
+    return before.measure()
 
 
 def measure(name: str, options: Any, kind: str) -> dict[str, Any]:
@@ -252,10 +252,10 @@ def measure(name: str, options: Any, kind: str) -> dict[str, Any]:
     memory: dict[str, dict[str, float]] = {row: {} for row in rows}
     if kind != "cpu":
         with ProcessPoolExecutor(len(rows), multiprocessing.get_context("spawn")) as pool:
-            memory = dict(zip(rows, pool.map(partial(peak, name=name, options=options), rows), strict=True))
-    apart = loss_apart(load_dataset(common.data_file(f"{name}.zip")), options.device, options.precision)
-    contest = contest_of(name, options)
-    epochs = {row: timed(contest.variant(row), options.device) for row in rows}
+            memory = dict(zip(rows, pool.map(partial(measure_memory, name=name, options=options), rows), strict=True))
+    apart = compare_losses(load_dataset(common.data_file(f"{name}.zip")), options.device, options.precision)
+    contest = make_contest(name, options)
+    epochs = {row: time_epoch(contest.variant(row), options.device) for row in rows}
     for epoch in epochs.values():
         epoch()
     seconds = common.medians(epochs, options.rounds, WARM_UP[kind])
@@ -267,7 +267,7 @@ def measure(name: str, options: Any, kind: str) -> dict[str, Any]:
     return {"batch_size": BATCH_SIZES[name], "steps": steps, "loss_apart": apart, "variants": variants}
 
 
-def shown(name: str, figures: dict[str, Any]) -> str:
+def format_table(name: str, figures: dict[str, Any]) -> str:
     """The table of a data set."""
     rows = figures["variants"]
     columns = list(rows["mnagt"])
@@ -281,8 +281,8 @@ def shown(name: str, figures: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def missed(name: str, figures: dict[str, Any], kind: str) -> list[str]:
-    """The targets that these figures do not reach, in words."""
+def list_misses(name: str, figures: dict[str, Any], kind: str) -> list[str]:
+    """A line for each target that these figures miss."""
     rows, out = figures["variants"], []
     for peer, target in SPEED_UP[kind][name].items():
         if peer in rows and rows[peer]["speed_up"] < target:
@@ -326,9 +326,9 @@ def main() -> None:
     figures = {} if options.out is None or not options.out.exists() else json.loads(options.out.read_text())["epochs"]
     for name in options.data:
         figures[name] = measure(name, options, device.type)
-        print(shown(name, figures[name]), flush=True)
+        print(format_table(name, figures[name]), flush=True)
         common.write(options.out, {**settings, **counts, "epochs": figures})
-    misses = [missed(name, figures[name], device.type) for name in options.data]
+    misses = [list_misses(name, figures[name], device.type) for name in options.data]
     common.exit_if_missed([line for lines in misses for line in lines])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import common
 import torch
-from epoch import SEED, Memory, Ours, Peer, drawn, timed
+from epoch import SEED, Memory, Ours, Peer, draw_batches, time_epoch
 from peers import global_add_pool, plain
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv
@@ -65,7 +65,7 @@ class MoleculeGps(nn.Module):
 
 
 def measure(options: Any, device: str) -> dict[str, Any]:
-    dataset, split = drawn(load_dataset(common.data_file("ogbg_molhiv")), options.batch_size, options.batches)
+    dataset, split = draw_batches(load_dataset(common.data_file("ogbg_molhiv")), options.batch_size, options.batches)
     config = TrainConfig(epochs=99, batch_size=options.batch_size, precision="tf32", seed=SEED, checkpoint_seconds=1e9)
     torch.manual_seed(SEED)
     size = {
@@ -76,8 +76,8 @@ def measure(options: Any, device: str) -> dict[str, Any]:
         "head_dim": options.dim // options.heads,
     }
     models = {
-        name: build_model(name, {**size, **own}, dataset.features, dataset.task.num_outputs)
-        for name, own in {"mnagt": {"wl_iterations": 0, "dropout": 0.0}, "mnagt-paper": {"dropout": 0.0}}.items()
+        name: build_model(name, {**size, **extra}, dataset.features, dataset.task.num_outputs)
+        for name, extra in {"mnagt": {"wl_iterations": 0, "dropout": 0.0}, "mnagt-paper": {"dropout": 0.0}}.items()
     }
     graphs: list[Any] = to_pyg(dataset.batch(split.train)).to_data_list()  # type: ignore[assignment]
     for graph in graphs:
@@ -92,9 +92,9 @@ def measure(options: Any, device: str) -> dict[str, Any]:
         else:
             peer = MoleculeGps(dataset, options.dim, options.depth, options.heads)
             variant = Peer(peer, graphs, dataset.task, config, device, options.workers)
-        epochs[name] = timed(variant, device)
+        epochs[name] = time_epoch(variant, device)
         epochs[name]()
-        rows[name] = before.taken()
+        rows[name] = before.measure()
     seconds = common.medians(epochs, options.rounds, warm_up=1)
     steps = len(split.train) // options.batch_size
     for name, took in seconds.items():
@@ -102,8 +102,8 @@ def measure(options: Any, device: str) -> dict[str, Any]:
     return {**size, "batch_size": options.batch_size, "steps": steps, "variants": rows}
 
 
-def missed(rows: dict[str, dict[str, float]]) -> list[str]:
-    """The targets that are not reached, in words."""
+def list_misses(rows: dict[str, dict[str, float]]) -> list[str]:
+    """A line for each target that is missed."""
     rate, times = rows["mnagt"]["molecules_per_second"], rows["gps"]["ms"] / rows["mnagt"]["ms"]
     out = []
     if rate < TARGETS["molecules_per_second"]:
@@ -133,7 +133,7 @@ def main() -> None:
         print(f"  {name:12}" + "".join(f"  {key} {value:,.1f}" for key, value in row.items()))
     common.write(options.out, {"seed": SEED, "device": device_name(device), **figures})
     if device.type != "cpu":
-        common.exit_if_missed(missed(figures["variants"]))
+        common.exit_if_missed(list_misses(figures["variants"]))
 
 
 if __name__ == "__main__":

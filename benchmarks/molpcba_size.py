@@ -1,7 +1,7 @@
 """Trains on a stand-in of ogbg-molpcba's size: it must fit into 8 GiB, batch, train and score.
 
 437,929 graphs with molpcba's means of nodes and bonds and its largest molecule, the columns of OGB's featuriser, and
-128 questions of which two fifths are unanswered and one answer in seventy is yes. Answers depend on what elements a
+128 binary labels of which two fifths are missing and one in seventy is 1. Labels depend on what elements a
 molecule has, so that there is something to learn; scores mean nothing else.
 """
 
@@ -28,7 +28,7 @@ from mnagt.training.trainer import Trainer
 
 GRAPHS, NODES, BONDS_A_GRAPH, LARGEST = 437_929, 25.97, 28.11, 332
 PARTS = (350_343, 43_793, 43_793)
-QUESTIONS, UNANSWERED, YES = 128, 0.39, 0.014
+LABELS, MISSING, POSITIVE = 128, 0.39, 0.014
 ELEMENTS = {5: 0.73, 6: 0.12, 7: 0.11, 15: 0.02, 8: 0.01, 16: 0.01}
 """Carbon, nitrogen, oxygen, sulphur, fluorine, chlorine, as OGB numbers them."""
 RING = 5
@@ -42,22 +42,22 @@ def stand_in(graphs: int, seed: int = 0) -> PackedDataset:
     sizes = random.gamma(9.0, NODES / 9.0, graphs).round().clip(1, LARGEST).astype(np.int64)
     sizes[0] = LARGEST
     nodes, first = int(sizes.sum()), np.cumsum(sizes) - sizes
-    place = np.arange(nodes) - np.repeat(first, sizes)
+    position = np.arange(nodes) - np.repeat(first, sizes)
     graph = np.repeat(np.arange(graphs, dtype=np.int32), sizes)
-    backbone = np.flatnonzero(place > 0)
-    back = random.choice([1, 2, 3], p=[0.8, 0.15, 0.05], size=len(backbone)).clip(max=place[backbone])
-    rings = np.flatnonzero(place >= RING)
+    backbone = np.flatnonzero(position > 0)
+    back = random.choice([1, 2, 3], p=[0.8, 0.15, 0.05], size=len(backbone)).clip(max=position[backbone])
+    rings = np.flatnonzero(position >= RING)
     rings = rings[random.random(len(rings)) < (BONDS_A_GRAPH * graphs - len(backbone)) / len(rings)]
     node = np.concatenate([backbone, rings])
-    ends = np.column_stack([place[node], place[node] - np.concatenate([back, np.full(len(rings), RING)])])
+    ends = np.column_stack([position[node], position[node] - np.concatenate([back, np.full(len(rings), RING)])])
     order = graph[node].argsort(kind="stable")
-    atoms = np.column_stack([_drawn(random, nodes, count) for count in ATOMS])
+    atoms = np.column_stack([_draw_categories(random, nodes, count) for count in ATOMS])
     atoms[:, 0] = random.choice(list(ELEMENTS), p=list(ELEMENTS.values()), size=nodes)
-    bonds = np.column_stack([_drawn(random, len(node), count) for count in BONDS])
+    bonds = np.column_stack([_draw_categories(random, len(node), count) for count in BONDS])
     return pack_links(
         "molpcba-size",
-        MultiLabel(tuple(f"q{i}" for i in range(QUESTIONS)), "ap"),
-        torch.from_numpy(_answers(random, atoms[:, 0], graph, graphs)),
+        MultiLabel(tuple(f"q{i}" for i in range(LABELS)), "ap"),
+        torch.from_numpy(_draw_labels(random, atoms[:, 0], graph, graphs)),
         sizes,
         atoms,
         [Links(ends[order].astype(np.int32), np.bincount(graph[node], minlength=graphs), bonds, bonds)],
@@ -66,22 +66,22 @@ def stand_in(graphs: int, seed: int = 0) -> PackedDataset:
     )
 
 
-def _drawn(random: np.random.Generator, rows: int, count: int) -> NDArray[np.int8]:
+def _draw_categories(random: np.random.Generator, rows: int, count: int) -> NDArray[np.int8]:
     """Small numbers often, large ones seldom."""
     return random.geometric(0.6, rows).clip(max=count).astype(np.int8) - 1
 
 
-def _answers(
+def _draw_labels(
     random: np.random.Generator, element: NDArray[np.int8], graph: NDArray[np.int32], graphs: int
 ) -> NDArray[np.float32]:
     amounts = np.column_stack([np.bincount(graph, element == which, graphs) for which in ELEMENTS]).astype(np.float32)
-    answers = amounts @ random.standard_normal((len(ELEMENTS), QUESTIONS), dtype=np.float32)
-    answers += random.standard_normal(answers.shape, dtype=np.float32)
-    limit = np.quantile(answers[random.integers(0, graphs, 10_000)], 1 - YES, axis=0)
-    np.greater(answers, limit, out=answers, casting="unsafe")
-    for some in np.array_split(answers, 64):
-        some[random.random(some.shape) < UNANSWERED] = np.nan
-    return answers
+    labels = amounts @ random.standard_normal((len(ELEMENTS), LABELS), dtype=np.float32)
+    labels += random.standard_normal(labels.shape, dtype=np.float32)
+    limit = np.quantile(labels[random.integers(0, graphs, 10_000)], 1 - POSITIVE, axis=0)
+    np.greater(labels, limit, out=labels, casting="unsafe")
+    for some in np.array_split(labels, 64):
+        some[random.random(some.shape) < MISSING] = np.nan
+    return labels
 
 
 def peak_gib() -> float:
@@ -104,13 +104,13 @@ def main() -> None:
     seconds: dict[str, float] = {}
 
     @contextmanager
-    def timed(what: str) -> Iterator[None]:
+    def measure(what: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
         seconds[what] = time.perf_counter() - start
         print(f"{what:32}{seconds[what]:9.1f} s   peak {peak_gib():.2f} GiB", flush=True)
 
-    with timed("made"):
+    with measure("made"):
         dataset = stand_in(options.graphs)
     assert dataset.official is not None
     split, task = official_split(dataset.official), dataset.task
@@ -122,15 +122,15 @@ def main() -> None:
         split = replace(split, train=split.train[: options.steps * options.batch_size])
     settings = {"dim": options.dim, "depth": options.depth}
     model = build_model(options.model, settings, dataset.features, task.num_outputs)
-    with timed("encodings"):
+    with measure("encodings"):
         dataset = with_encodings(dataset, model.encodings)
     config = TrainConfig(epochs=1, batch_size=options.batch_size, precision=options.precision)
     trainer = Trainer(model, dataset, split, task, config, device=options.device)
-    with timed("an epoch, with its validation"):
+    with measure("an epoch, with its validation"):
         trainer.run()
-    with timed("outputs of the test part"), matmul_precision(trainer.device, config.precision):
+    with measure("outputs of the test part"), matmul_precision(trainer.device, config.precision):
         output, target = outputs_and_targets(model, trainer.dataset, split.test, config.batch_size)
-    with timed("scores of the test part"):
+    with measure("scores of the test part"):
         scores = task.scores(output, target)
     print(
         f"{options.model}, {model.parameter_count:,} parameters: "

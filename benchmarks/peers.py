@@ -143,10 +143,10 @@ class PaddedLayer(nn.Module):
         self.residual = PaddedConv(cast(Block, layer.residual))
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        seen = [self.norm_attention(x)]
+        hops = [self.norm_attention(x)]
         for conv in self.gnn:
-            seen.append(conv(seen[-1], edge_index))
-        z = torch.stack([self.attend(k, h, seen[0], batch) for k, h in enumerate(seen)], dim=1)
+            hops.append(conv(hops[-1], edge_index))
+        z = torch.stack([self.attend(k, h, hops[0], batch) for k, h in enumerate(hops)], dim=1)
         z = (self.score(torch.tanh(self.project(z))).softmax(dim=1) * z).sum(dim=1)
         x = self.scale_attention * z + self.residual(x, edge_index)
         return self.scale_ffn * self.ffn(self.norm_ffn(x)) + x
@@ -288,10 +288,10 @@ class StructureExtractor(nn.Module):
         self.norm, self.project = nn.BatchNorm1d((hops + 1) * DIM), nn.Linear((hops + 1) * DIM, DIM)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        seen = [x]
+        hops = [x]
         for conv in self.convs:
-            seen.append(conv(seen[-1], edge_index).relu())
-        return self.project(self.norm(torch.cat(seen, dim=1)))
+            hops.append(conv(hops[-1], edge_index).relu())
+        return self.project(self.norm(torch.cat(hops, dim=1)))
 
 
 class PairAttention(MessagePassing):

@@ -53,13 +53,13 @@ class Request(NamedTuple):
     is_good: bool = False
 
 
-def malformed(seed: int = 0) -> Iterator[Request]:
+def generate_malformed(seed: int = 0) -> Iterator[Request]:
     """Bad requests without end: every kind in turn, with other contents each time."""
-    drawn = random.Random(seed)
+    rng = random.Random(seed)
     while True:
         for make in _BAD:
-            path = drawn.choice(("/predict", "/explain"))
-            made = make(drawn)
+            path = rng.choice(("/predict", "/explain"))
+            made = make(rng)
             yield made._replace(path=path) if isinstance(made, Request) else Request(path, _bytes(made))
 
 
@@ -67,44 +67,44 @@ def _bytes(content: Any) -> bytes:
     return content if isinstance(content, bytes) else json.dumps(content).encode()
 
 
-def _odd(drawn: random.Random) -> Any:
+def _odd(rng: random.Random) -> Any:
     """Something of a wrong type, or of a strange value."""
-    return drawn.choice(
+    return rng.choice(
         [None, True, -1, 0, 1.5, 1e308, -(10**30), "", "x", "\ud800", "\0", "🙂", [], {}, [[]], [None], {"a": 1}]
     )
 
 
-def _nested(drawn: random.Random, opening: str, closing: str) -> bytes:
-    depth = drawn.choice((100, 2000, 100_000))
-    return (opening * depth + closing * depth * drawn.randrange(2)).encode()
+def _nest_brackets(rng: random.Random, opening: str, closing: str) -> bytes:
+    depth = rng.choice((100, 2000, 100_000))
+    return (opening * depth + closing * depth * rng.randrange(2)).encode()
 
 
-def _noise(drawn: random.Random) -> bytes:
-    return drawn.randbytes(drawn.randrange(1, 200))
+def _noise(rng: random.Random) -> bytes:
+    return rng.randbytes(rng.randrange(1, 200))
 
 
-def _cut_off(drawn: random.Random) -> bytes:
-    whole = json.dumps({"smiles": [drawn.choice(DRUGS)]}).encode()
-    return whole[: drawn.randrange(1, len(whole) - 1)]
+def _cut_off(rng: random.Random) -> bytes:
+    whole = json.dumps({"smiles": [rng.choice(DRUGS)]}).encode()
+    return whole[: rng.randrange(1, len(whole) - 1)]
 
 
-def _graph(drawn: random.Random, **change: Any) -> dict[str, Any]:
-    nodes = drawn.randrange(1, 6)
+def _graph(rng: random.Random, **change: Any) -> dict[str, Any]:
+    nodes = rng.randrange(1, 6)
     edges = [[i, i + 1] for i in range(nodes - 1)]
     good = {"nodes": nodes, "edges": edges, "node_labels": [[0] * 9] * nodes, "edge_labels": [[0] * 3] * len(edges)}
     return {"graphs": [good | change]}
 
 
-def _wrong_field(drawn: random.Random) -> Any:
-    graph = _graph(drawn)
-    target = drawn.choice([graph, graph["graphs"][0]])
-    key = drawn.choice(list(target))
+def _wrong_field(rng: random.Random) -> Any:
+    graph = _graph(rng)
+    target = rng.choice([graph, graph["graphs"][0]])
+    key = rng.choice(list(target))
     was = target[key]
-    while (odd := _odd(drawn)) == was or (key == "edges" and odd == []):
+    while (odd := _odd(rng)) == was or (key == "edges" and odd == []):
         pass
     target[key] = odd
-    if drawn.randrange(3) == 0:
-        target[_text(drawn, 9) + "?"] = _odd(drawn)
+    if rng.randrange(3) == 0:
+        target[_text(rng, 9) + "?"] = _odd(rng)
     return graph if _is_bad(graph) else {"graphs": odd}
 
 
@@ -117,41 +117,41 @@ def _is_bad(graph: Any) -> bool:
     return one.get("edge_labels") is not None or bool(one.get("edges"))
 
 
-def _text(drawn: random.Random, most: int) -> str:
-    return "".join(chr(drawn.randrange(32, 0x2FF)) for _ in range(drawn.randrange(most)))
+def _text(rng: random.Random, most: int) -> str:
+    return "".join(chr(rng.randrange(32, 0x2FF)) for _ in range(rng.randrange(most)))
 
 
 _BAD: tuple[Callable[[random.Random], Any], ...] = (
     _noise,
     _cut_off,
-    lambda drawn: b"",
-    lambda drawn: _nested(drawn, "[", "]"),
-    lambda drawn: _nested(drawn, '{"graphs":', "}"),
-    lambda drawn: b'{"smiles": ["' + drawn.randbytes(20).replace(b'"', b"") + b'\xff"]}',
-    lambda drawn: {"smiles": _odd(drawn)},
-    lambda drawn: {"smiles": [drawn.choice(DRUGS), _odd(drawn)]},
-    lambda drawn: {"smiles": [_text(drawn, 40) + "?"]},
-    lambda drawn: {"smiles": ["C" * drawn.randrange(2001, 50_000)]},
-    lambda drawn: {"smiles": ["(" * drawn.randrange(1, 2000)]},
-    lambda drawn: {"smiles": ["C1" * drawn.randrange(1, 900) + "%"]},
-    lambda drawn: {"smiles": ["C"] * drawn.randrange(257, 5000)},
-    lambda drawn: {"smiles": [drawn.choice(DRUGS)], "graphs": []},
-    lambda drawn: {"smiles": [drawn.choice(DRUGS)], _text(drawn, 9) + "?": _odd(drawn)},
-    lambda drawn: {"smiles": [drawn.choice(DRUGS)], "level": drawn.choice([0, 1, -1, 2, "high", [], 0.5])},
-    lambda drawn: {"code": _text(drawn, 50)},
-    lambda drawn: _odd(drawn),
+    lambda rng: b"",
+    lambda rng: _nest_brackets(rng, "[", "]"),
+    lambda rng: _nest_brackets(rng, '{"graphs":', "}"),
+    lambda rng: b'{"smiles": ["' + rng.randbytes(20).replace(b'"', b"") + b'\xff"]}',
+    lambda rng: {"smiles": _odd(rng)},
+    lambda rng: {"smiles": [rng.choice(DRUGS), _odd(rng)]},
+    lambda rng: {"smiles": [_text(rng, 40) + "?"]},
+    lambda rng: {"smiles": ["C" * rng.randrange(2001, 50_000)]},
+    lambda rng: {"smiles": ["(" * rng.randrange(1, 2000)]},
+    lambda rng: {"smiles": ["C1" * rng.randrange(1, 900) + "%"]},
+    lambda rng: {"smiles": ["C"] * rng.randrange(257, 5000)},
+    lambda rng: {"smiles": [rng.choice(DRUGS)], "graphs": []},
+    lambda rng: {"smiles": [rng.choice(DRUGS)], _text(rng, 9) + "?": _odd(rng)},
+    lambda rng: {"smiles": [rng.choice(DRUGS)], "level": rng.choice([0, 1, -1, 2, "high", [], 0.5])},
+    lambda rng: {"code": _text(rng, 50)},
+    lambda rng: _odd(rng),
     _wrong_field,
-    lambda drawn: _graph(drawn, nodes=drawn.choice([0, -1, 10**6, 2**31, 2**63, 10**30, 1.5, "3", True, None])),
-    lambda drawn: _graph(drawn, edges=[[0, drawn.choice([7, -1, 2**31, 1.5, "0", None])]], edge_labels=[[0, 0, 0]]),
-    lambda drawn: _graph(drawn, edges=[[0, 0, 0]]),
-    lambda drawn: _graph(drawn, node_labels=[[drawn.choice([999, -2, 2**40, "C", 0.5, None])] * 9] * 5),
-    lambda drawn: _graph(drawn, node_values=[[drawn.choice([1e400, 0.0])]] * 5),
-    lambda drawn: b'{"graphs": [{"nodes": 1, "node_labels": [[0,0,0,0,0,0,0,0,0]], "node_values": [[NaN]]}]}',
-    lambda drawn: b'{"graphs": [{"nodes": ' + b"9" * drawn.randrange(20, 6000) + b"}]}",
-    lambda drawn: {"graphs": []},
-    lambda drawn: b'{"smiles": ["' + b"C" * drawn.choice((1_000_000, 1_200_000)) + b'"]}',
-    lambda drawn: Request("", b"smiles=CCO", "application/x-www-form-urlencoded"),
-    lambda drawn: Request("", _bytes({"graphs": [{"nodes": 1, "node_labels": [[0] * 9]}]}), is_good=True),
+    lambda rng: _graph(rng, nodes=rng.choice([0, -1, 10**6, 2**31, 2**63, 10**30, 1.5, "3", True, None])),
+    lambda rng: _graph(rng, edges=[[0, rng.choice([7, -1, 2**31, 1.5, "0", None])]], edge_labels=[[0, 0, 0]]),
+    lambda rng: _graph(rng, edges=[[0, 0, 0]]),
+    lambda rng: _graph(rng, node_labels=[[rng.choice([999, -2, 2**40, "C", 0.5, None])] * 9] * 5),
+    lambda rng: _graph(rng, node_values=[[rng.choice([1e400, 0.0])]] * 5),
+    lambda rng: b'{"graphs": [{"nodes": 1, "node_labels": [[0,0,0,0,0,0,0,0,0]], "node_values": [[NaN]]}]}',
+    lambda rng: b'{"graphs": [{"nodes": ' + b"9" * rng.randrange(20, 6000) + b"}]}",
+    lambda rng: {"graphs": []},
+    lambda rng: b'{"smiles": ["' + b"C" * rng.choice((1_000_000, 1_200_000)) + b'"]}',
+    lambda rng: Request("", b"smiles=CCO", "application/x-www-form-urlencoded"),
+    lambda rng: Request("", _bytes({"graphs": [{"nodes": 1, "node_labels": [[0] * 9]}]}), is_good=True),
 )
 
 
@@ -166,8 +166,8 @@ def service(model: Path, *words: str) -> Iterator[tuple[str, subprocess.Popen[by
     try:
         while started.poll() is None:
             time.sleep(0.1)
-            with socket.socket() as there:
-                if there.connect_ex(("127.0.0.1", port)) == 0:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
         yield f"http://127.0.0.1:{port}", started
     finally:
@@ -197,8 +197,8 @@ async def load(address: str, seconds: float, per_second: int) -> dict[str, float
         for smiles in DRUGS:  # warm-up
             await ask(time.perf_counter(), smiles)
         start, count = time.perf_counter() + 0.1, int(seconds * per_second)
-        asked = (ask(start + i / per_second, smiles) for i, smiles in zip(range(count), itertools.cycle(DRUGS)))
-        taken = sorted(await asyncio.gather(*asked))
+        requests = (ask(start + i / per_second, smiles) for i, smiles in zip(range(count), itertools.cycle(DRUGS)))
+        taken = sorted(await asyncio.gather(*requests))
     return {
         "requests": count,
         "p50_ms": statistics.median(taken),
@@ -260,7 +260,7 @@ def single(folder: Path, exported: Path) -> dict[str, float]:
     return {name: 1000 * taken for name, taken in common.medians(variants, ROUNDS, warm_up=20).items()}
 
 
-def untrained(folder: Path) -> None:
+def save_untrained(folder: Path) -> None:
     """A default model for molecules."""
     import torch
 
@@ -274,7 +274,7 @@ def untrained(folder: Path) -> None:
     TrainedModel(model, SingleLabel(("no", "yes")), "mnagt", full_settings("mnagt", {})).save(folder)
 
 
-def _told(loaded: dict[str, float]) -> str:
+def _format_latencies(loaded: dict[str, float]) -> str:
     return ", ".join(f"{name.removesuffix('_ms')} {ms:.1f}" for name, ms in loaded.items()) + " (ms)"
 
 
@@ -286,7 +286,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
-        untrained(folder)
+        save_untrained(folder)
         alone = single(folder, Path(scratch) / "model.onnx")
         print("one molecule, one thread: " + ", ".join(f"{name[:-3]} {ms:.2f} ms" for name, ms in alone.items()))
         if options.alone:
@@ -294,11 +294,11 @@ def main() -> None:
             return common.exit_if_missed([f"predict {alone['predict_ms']:.1f} ms"] * (alone["predict_ms"] > SINGLE_MS))
         with service(folder, "--onnx", str(Path(scratch) / "model.onnx")) as (address, _):
             with_onnx = asyncio.run(load(address, options.seconds, PER_SECOND))
-            print(f"{PER_SECOND} requests a second, by ONNX Runtime: {_told(with_onnx)}")
+            print(f"{PER_SECOND} requests a second, by ONNX Runtime: {_format_latencies(with_onnx)}")
         with service(folder) as (address, process):
             under_load = asyncio.run(load(address, options.seconds, PER_SECOND))
-            print(f"{PER_SECOND} requests a second: {_told(under_load)}")
-            requests = list(itertools.islice(malformed(), options.malformed))
+            print(f"{PER_SECOND} requests a second: {_format_latencies(under_load)}")
+            requests = list(itertools.islice(generate_malformed(), options.malformed))
             warm_up, rest = requests[: len(requests) // 5], requests[len(requests) // 5 :]
             statuses, wrong = asyncio.run(pester(address, warm_up))
             before = resident(process)

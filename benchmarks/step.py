@@ -9,7 +9,7 @@ from typing import Any
 
 import common
 import torch
-from epoch import SEED, Ours, drawn, timed
+from epoch import SEED, Ours, draw_batches, time_epoch
 
 from mnagt.data.encodings import with_encodings
 from mnagt.data.registry import load_dataset
@@ -33,17 +33,17 @@ def main() -> None:
     options = parser.parse_args()
     device = pick_device(options.device)
     dataset = load_dataset(common.data_file("NCI1.zip"))
-    dataset, split = drawn(dataset, 256, options.batches)
+    dataset, split = draw_batches(dataset, 256, options.batches)
     torch.manual_seed(SEED)
     model = build_model(options.model, options.settings, dataset.features, dataset.task.num_outputs)
     config = TrainConfig(epochs=999, precision=options.precision, seed=SEED, checkpoint_seconds=1e9)
     ours = Ours(model, with_encodings(dataset, model.encodings), split, config, str(device))
     with matmul_precision(device, options.precision):
-        took = common.medians({"ours": timed(ours, str(device))}, options.rounds, warm_up=2)["ours"]
+        took = common.medians({"ours": time_epoch(ours, str(device))}, options.rounds, warm_up=2)["ours"]
     figures: dict[str, Any] = {"ms": 1000 * took / (len(split.train) // 256)}
-    told = {"model": options.model, "settings": options.settings, "precision": options.precision, "seed": SEED}
+    settings = {"model": options.model, "settings": options.settings, "precision": options.precision, "seed": SEED}
     print(f"{device_name(device)}, {options.model}, {options.precision}: {figures['ms']:.3f} ms a step")
-    common.write(options.out, {**told, "device": device_name(device), "rounds": options.rounds, **figures})
+    common.write(options.out, {**settings, "device": device_name(device), "rounds": options.rounds, **figures})
     if device.type != "cpu" and options.model == "mnagt-paper" and figures["ms"] > TARGET:
         common.exit_if_missed([f"{figures['ms']:.2f} ms a step, not {TARGET}"])
 

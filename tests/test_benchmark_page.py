@@ -73,9 +73,9 @@ def test_page_and_pictures_are_whole_and_need_nothing_from_outside(results):
 
 def test_what_the_scripts_call_missed_is_missed_on_the_page():
     told = {
-        "attention-gpu.json": lambda name, row: list(attention_gpu.missed(name, row)),
-        "epoch-gpu.json": lambda name, row: epoch.missed(name, row, "cuda"),
-        "epoch-cpu.json": lambda name, row: epoch.missed(name, row, "cpu"),
+        "attention-gpu.json": lambda name, row: list(attention_gpu.list_misses(name, row)),
+        "epoch-gpu.json": lambda name, row: epoch.list_misses(name, row, "cuda"),
+        "epoch-cpu.json": lambda name, row: epoch.list_misses(name, row, "cpu"),
     }
     for part in page.PARTS:
         if part.file in told:

@@ -13,7 +13,6 @@ SOURCE = Path(mnagt.__file__).parent
 ORDER = [
     "version",
     "errors",
-    "reading",
     "files",
     "registry",
     "migrations",

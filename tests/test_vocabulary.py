@@ -85,8 +85,7 @@ SPEAK_OF_OLD_NAMES = {"migrations.py", "glossary.md", "log.md", "CHANGELOG.md"}
 
 BUDGET = {
     "attention": 1,
-    "benchmarks": 37,
-    "experiments": 3,
+    "experiments": 1,
     "explain": 1,
     "graphs": 1,
     "inference": 43,

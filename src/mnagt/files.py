@@ -1,21 +1,23 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all, and read up to a size, which ``MNAGT_LARGEST_FILE`` can change."""
 
 import errno
 import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mnagt.errors import InputError
-from mnagt.reading import read_small_file
+from mnagt.errors import InputError, quote
 
 SCRATCH = ".mnagt-scratch"
 """How the names of scratch folders end."""
+MAX_SMALL_FILE_BYTES = 64 << 20
+"""Bytes of a file of settings, of a record or of Python source."""
 
 
 @contextmanager
@@ -43,7 +45,7 @@ def scratch_path(path: Path) -> Iterator[Path]:
     """
     make_folder(path.parent, wanted=path)
     clear_scratch(path.parent)
-    folder, lock = _locked_folder(path)
+    folder, lock = _make_locked_folder(path)
     try:
         yield folder / path.name
     finally:
@@ -53,17 +55,17 @@ def scratch_path(path: Path) -> Iterator[Path]:
 
 def clear_scratch(folder: Path) -> None:
     """Remove what killed writers left in ``folder``. A live one holds a lock, which ends with its process."""
-    for left in folder.glob(f".*{SCRATCH}"):
-        with suppress(OSError):  # at work; or it cannot be told, or is not ours to remove
-            lock = os.open(left, os.O_DIRECTORY | os.O_NOFOLLOW)
+    for scratch in folder.glob(f".*{SCRATCH}"):
+        with suppress(OSError):  # in use; or there are no locks, or it belongs to someone else
+            lock = os.open(scratch, os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
+                shutil.rmtree(scratch)
             finally:
                 os.close(lock)
 
 
-def _locked_folder(path: Path) -> tuple[Path, int]:
+def _make_locked_folder(path: Path) -> tuple[Path, int]:
     """A scratch folder for ``path``, and the lock on it."""
     while True:
         folder = Path(tempfile.mkdtemp(SCRATCH, f".{path.name}.", path.parent))
@@ -98,16 +100,15 @@ def make_folder(folder: Path, *, wanted: Path | None = None) -> None:
 
 
 def write_error(path: Path, error: OSError) -> InputError:
-    """What to tell of ``error``, by which ``path`` was not written."""
-    match error:
-        case FileExistsError() | NotADirectoryError():
-            return InputError(f"cannot write {path}: there is a file where its folder would be; choose another place")
-        case OSError(errno=errno.EACCES | errno.EPERM | errno.EROFS):
-            return InputError(f"cannot write {path}: {error.strerror}; choose a place that can be written")
-        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            return InputError(f"cannot write {path}: {error.strerror}; nothing was changed, free some space")
-    remedy = "free some space" if error.errno is None else "choose another place"  # safetensors gives no number
-    return InputError(f"cannot write {path}: {error.strerror or error}; nothing was changed, {remedy}")
+    """The error for the user when ``path`` was not written because of ``error``."""
+    reason, remedy = error.strerror or error, "nothing was changed, choose another place"
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        reason, remedy = "there is a file where its folder would be", "choose another place"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        remedy = "choose a place that can be written"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT, None):  # safetensors gives no number
+        remedy = "nothing was changed, free some space"
+    return InputError(f"cannot write {path}: {reason}; {remedy}")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -127,3 +128,28 @@ def read_json(path: Path) -> Any:
         raise
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, thousands of digits, nested too deeply
         raise InputError(f"{path}: not JSON ({error}); it is damaged or was written by something else") from None
+
+
+def read_small_file(path: Path) -> bytes:
+    """The bytes of a file of settings, of a record or of source, or an error that says why not."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{path}: cannot be read (not a file)")
+        check_file_size(path, status.st_size, MAX_SMALL_FILE_BYTES)
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def check_file_size(where: object, size: int, usual: int) -> None:
+    """Refuse files that unpack to more than ``usual`` bytes, or MNAGT_LARGEST_FILE; ``where`` is for the message."""
+    value = os.environ.get("MNAGT_LARGEST_FILE", "")
+    if value and not (value.isascii() and value.isdecimal() and len(value) < 20):
+        raise InputError(f"MNAGT_LARGEST_FILE: expected a number of bytes, got {quote(value)}")
+    if size > (largest := int(value or usual)):
+        raise InputError(
+            f"{where}: {size:,} bytes, and up to {largest:,} are read; if you trust it, set MNAGT_LARGEST_FILE=BYTES"
+        )

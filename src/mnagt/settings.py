@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from mnagt.errors import InputError, quote
+from mnagt.files import read_small_file
 from mnagt.migrations import rename_settings
-from mnagt.reading import read_small_file
 
 Config = TypeVar("Config")
 

@@ -26,7 +26,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import common  # type: ignore[import-not-found]
 import numpy as np
-from serving import DRUGS, GROWTH_MIB, malformed, resident, service, untrained  # type: ignore[import-not-found]
+from serving import (  # type: ignore[import-not-found]
+    DRUGS,
+    GROWTH_MIB,
+    generate_malformed,
+    resident,
+    save_untrained,
+    service,
+)
 
 SETTLED = 1 / 3
 """Share of the time after which memory has to be flat."""
@@ -42,7 +49,7 @@ def main() -> None:
     seconds = 60 * options.minutes
     with tempfile.TemporaryDirectory() as scratch, (Path(scratch) / "said").open("w+b") as said:
         folder, run = Path(scratch) / "model", Path(scratch) / "run"
-        untrained(folder)
+        save_untrained(folder)
         with service(folder) as (address, server):
             trainer = _train(run, said)
             processes = {"training": trainer, "serving": server}
@@ -95,7 +102,7 @@ async def _watch(
 
     readings: dict[str, list[tuple[float, float]]] = {name: [] for name in processes}
     answers: Counter[str] = Counter()
-    good, bad = itertools.cycle(DRUGS), malformed()
+    good, bad = itertools.cycle(DRUGS), generate_malformed()
     start = time.monotonic()
     async with httpx.AsyncClient(base_url=address, timeout=60) as client:
 

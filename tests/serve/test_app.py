@@ -170,7 +170,7 @@ def test_openapi_names_what_there_is(at):
 
 @pytest.mark.parametrize("seed", [1])
 def test_malformed_requests_get_a_400_and_leave_no_trace(at, seed):
-    requests = list(itertools.islice(serving.malformed(seed), 300))
+    requests = list(itertools.islice(serving.generate_malformed(seed), 300))
     statuses, wrong = asyncio.run(serving.pester(at, requests))
     assert not wrong
     assert statuses.total() == 300

@@ -15,11 +15,11 @@ from mnagt.version import __version__
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 2 bad input, 130 interrupted."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("mnagt").setLevel(logging.INFO)  # a download says how far it is
     try:
-        args, unknown = _parser(words).parse_known_args(words)
+        args, unknown = _parser(arguments).parse_known_args(arguments)
         if unknown:
             close = difflib.get_close_matches(unknown[0], args.options, n=1, cutoff=0.7)
             hint = f"did you mean {close[0]}? " if close else ""
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the chosen command gets its options, since some of them depend on the model."""
     parser = Parser(
         prog="mnagt",
@@ -49,12 +49,12 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mnagt {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.summary, description=command.description, allow_abbrev=False)
         if name == chosen:
             sub.set_defaults(run=command.run, command=sub.prog)
-            command.add_options(sub, words)
+            command.add_options(sub, arguments)
             listed = [action for action in sub._actions if action.help != argparse.SUPPRESS]
             sub.set_defaults(options=[option for action in listed for option in action.option_strings])
     return parser

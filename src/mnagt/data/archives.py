@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from mnagt.errors import InputError, quote
-from mnagt.reading import check_file_size
+from mnagt.files import check_file_size
 
 BLOCK = 1 << 20
 MAX_FILE_BYTES = 8 << 30

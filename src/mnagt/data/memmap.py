@@ -186,18 +186,18 @@ class PackedWriter:
             totals = list(self._counts.get(kind, (0,) * len(counts)))
             columns = list(tensors[kind].unbind(dim=1))
             for i, count in enumerate(counts):
-                words = part.vocabularies.get(f"{kind}/{i}")
-                is_named = f"{kind}/{i}" in self._vocabularies if self.graphs else words is not None
-                if is_named != (words is not None) or count > len(words or range(count)):
+                names = part.vocabularies.get(f"{kind}/{i}")
+                is_named = f"{kind}/{i}" in self._vocabularies if self.graphs else names is not None
+                if is_named != (names is not None) or count > len(names or range(count)):
                     raise InputError(
                         f"{part.name}, after {self.graphs:,} graphs: categories of {kind}/{i} have names in some "
                         "parts only, or some of them have; name all or none"
                     )
-                if words is None:
+                if names is None:
                     totals[i] = max(totals[i], count)
                     continue
                 index = self._vocabularies.setdefault(f"{kind}/{i}", {})
-                indices = [index.setdefault(word, len(index)) for word in words]
+                indices = [index.setdefault(name, len(index)) for name in names]
                 if len(index) > torch.iinfo(columns[i].dtype).max:
                     raise InputError(f"{part.name}: {len(index):,} categories of {kind}/{i}; give labels a wider type")
                 columns[i], totals[i] = renumber(columns[i], indices), len(index)

@@ -1,7 +1,7 @@
 """What the paper prints, as data: Li, Chen, He, *Adaptive Multi-Neighborhood Attention based Transformer*, 2022.
 
 Accuracies are percentages; scores on OGB's data sets are shares. Its three figures of sensitivity come without numbers:
-only what its text says of them is here.
+only statements of its text are here.
 """
 
 from typing import NamedTuple
@@ -65,4 +65,4 @@ SENSITIVITY: dict[str, str] = {
     "heads": "keeps rising with m, and only slightly beyond 3",
     "layers": "is high with few layers already, and falls when too many are stacked",
 }
-"""What the text says of accuracy in its three figures."""
+"""How the text describes accuracy in its three figures."""

@@ -26,8 +26,7 @@ from mnagt.data.readers.code_trees import MAX_NODES, Function, UnparsableError, 
 from mnagt.data.readers.ogb import read_ogb
 from mnagt.data.splits import PARTS
 from mnagt.errors import InputError
-from mnagt.files import scratch_path
-from mnagt.reading import read_small_file
+from mnagt.files import read_small_file, scratch_path
 from mnagt.settings import Ge, Settings
 
 VERSION = "code-1"

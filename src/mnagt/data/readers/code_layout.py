@@ -115,16 +115,16 @@ def _end_to_end(nodes: list[NDArray[np.int32]]) -> tuple[NDArray[np.int64], NDAr
     return sizes, order, np.concatenate(nodes, axis=1)
 
 
-def _most_common(words: Mapping[Any, int], column: NDArray[np.int32], min_count: int) -> list[str]:
+def _most_common(index_of: Mapping[Any, int], column: NDArray[np.int32], min_count: int) -> list[str]:
     """The words that occur at least ``min_count`` times in ``column``, most common first."""
-    counts = np.bincount(column, minlength=len(words)).tolist()
-    common = [word for word, i in words.items() if word is not None and counts[i] >= min_count]
-    return sorted(common, key=lambda word: (-counts[words[word]], word))
+    counts = np.bincount(column, minlength=len(index_of)).tolist()
+    common = [word for word, i in index_of.items() if word is not None and counts[i] >= min_count]
+    return sorted(common, key=lambda word: (-counts[index_of[word]], word))
 
 
-def _word_indices(words: Mapping[Any, int], vocabulary: Sequence[str]) -> NDArray[np.int64]:
-    """The index of each word in the vocabulary, in the order of ``words``."""
-    return np.array(category_indices((NONE if word is None else word for word in words), vocabulary))
+def _word_indices(index_of: Mapping[Any, int], vocabulary: Sequence[str]) -> NDArray[np.int64]:
+    """The index of each word in the vocabulary, in the order of ``index_of``."""
+    return np.array(category_indices((NONE if word is None else word for word in index_of), vocabulary))
 
 
 def _quote_csv(word: str) -> str:

@@ -22,7 +22,7 @@ from mnagt.data.readers.attribute_columns import AttributeColumns, category_name
 from mnagt.data.readers.attributed_graphs import AttributedGraphs, GraphTable
 from mnagt.data.readers.text_table import Table, read_table
 from mnagt.errors import InputError, join_names, quote
-from mnagt.reading import check_file_size
+from mnagt.files import check_file_size
 from mnagt.tasks import MISSING
 
 PARTS = ("graphs", "nodes", "edges")
