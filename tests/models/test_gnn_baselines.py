@@ -205,7 +205,7 @@ def test_edges_are_read_unless_told_not_to(build, config, graph):
 
 
 def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(InputError, match="heads must divide dim, got 3 for 64"):
+    with pytest.raises(InputError, match="heads must divide dim, got 3 heads for a width of 64"):
         GatConfig(heads=3)
     for config in (GcnConfig, SageConfig, GatConfig, VirtualConfig):
         with pytest.raises(InputError, match="depth must be at least 1"):

@@ -104,10 +104,8 @@ def test_grpe_scores_and_values_as_printed(graph, has_columns):
     if has_columns:
         graph = random_batch(graph.sizes.tolist(), 0.5, seed=7, edge_labels=True, edge_values=True)
     limit = 2
-    layer = RelativeAttention(
-        DIM, heads=HEADS, head_dim=HEAD_DIM, max_distance=limit, edges=EDGES if has_columns else Columns()
-    )
-    layer = randomised(layer)
+    config = GrpeConfig(dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_distance=limit)
+    layer = randomised(RelativeAttention(config, EDGES if has_columns else Columns()))
     x = torch.randn(graph.num_nodes, DIM, dtype=torch.float64)
     out = layer(Hops(x, graph))[:, 0]
     carried = layer.edges(graph).unflatten(1, (3, HEADS, HEAD_DIM)) if has_columns else None
@@ -177,7 +175,8 @@ def test_san_attends_along_edges_and_apart_from_them_to_the_rest(graph, has_colu
     if has_columns:
         graph = random_batch(graph.sizes.tolist(), 0.5, seed=7, edge_labels=True, edge_values=True)
     columns, gamma = EDGES if has_columns else Columns(), 0.3
-    layer = randomised(RealAndVirtualAttention(DIM, heads=HEADS, head_dim=HEAD_DIM, gamma=gamma, edges=columns))
+    config = SanConfig(dim=DIM, heads=HEADS, head_dim=HEAD_DIM, gamma=gamma)
+    layer = randomised(RealAndVirtualAttention(config, columns))
     x = torch.randn(graph.num_nodes, DIM, dtype=torch.float64)
     out = layer(Hops(x, graph))[:, 0]
     carried = layer.edges(graph).expand(graph.num_edges, -1).unflatten(1, (HEADS, -1))

@@ -28,7 +28,7 @@ from mnagt.models.gt import EdgeAttention, GtConfig, gt
 from mnagt.models.sat import DegreeScaledAttention, StructureExtractor
 from mnagt.nn.convolutions import GIN, GINE
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.layer import IdentityResidual, PostNormLayer, SelfAttention, relu_feed_forward
+from mnagt.nn.layer import IdentityResidual, PostNormLayer, SelfAttention, feed_forward
 from mnagt.nn.norms import BatchNorm, LayerNorm
 from mnagt.nn.readouts import ClsNode
 
@@ -64,7 +64,7 @@ def post_norm(kernel: Kernel) -> PostNormLayer:
         MultiKernelAttention(DIM, [kernel], heads=HEADS, head_dim=HEAD_DIM),
         mixer=Mean(DIM, 1),
         residual=IdentityResidual(),
-        ffn=relu_feed_forward(DIM, 2 * DIM),
+        ffn=feed_forward(DIM, 2 * DIM, activation=nn.ReLU),
         norms=(LayerNorm(DIM), LayerNorm(DIM)),
     ).double()
 

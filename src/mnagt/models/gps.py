@@ -20,37 +20,35 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
-from mnagt.models.config import ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.models.builders import make_model
+from mnagt.models.config import (
+    AttentionDropoutConfig,
+    ConvolutionConfig,
+    ReadoutConfig,
+    ReadoutName,
+    Repeats,
+    SplitHeadsConfig,
+)
 from mnagt.nn.convolutions import CONVOLUTIONS, convolution
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import SelfAttention, heads_divide
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.layer import SelfAttention, feed_forward
 from mnagt.nn.norms import BatchNorm
-from mnagt.nn.readouts import READOUTS
-from mnagt.registry import lookup
-from mnagt.settings import Fraction, NonNegativeInt, OneOf, PositiveInt
+from mnagt.settings import Fraction, NonNegativeInt, OneOf
 
 
 @dataclass(frozen=True)
-class GpsConfig(ReadoutModelConfig):
+class GpsConfig(ReadoutConfig, ConvolutionConfig, SplitHeadsConfig, AttentionDropoutConfig):
     depth: Repeats = 5
-    heads: PositiveInt = 4
-    """Attention heads; they divide the width of nodes."""
     conv: Annotated[str, OneOf({"auto", "gated", *CONVOLUTIONS})] = "auto"
     """Message passing beside attention: gin, gcn, gine and gcne (read edges), gated (reads edges, and changes them
-    layer by layer); auto is gine where edges carry columns."""
+    layer by layer); auto is gine where edges carry columns, else gin."""
     readout: ReadoutName = "mean"
     dropout: Fraction = 0.1
-    attention_dropout: Fraction = 0.0
-    """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
     random_walk: NonNegativeInt = 16
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
     laplacian: NonNegativeInt = 0
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        heads_divide(self.dim, self.heads)
 
 
 class GpsLayer(nn.Module):
@@ -63,7 +61,7 @@ class GpsLayer(nn.Module):
     def __init__(self, dim: int, conv: nn.Module, attention: SelfAttention, dropout: float = 0.0) -> None:
         super().__init__()
         self.conv, self.attention = conv, attention
-        self.mlp = nn.Sequential(Linear(dim, 2 * dim), nn.ReLU(), Dropout(dropout), Linear(2 * dim, dim))
+        self.mlp = feed_forward(dim, 2 * dim, dropout, nn.ReLU)
         self.norm_conv, self.norm_attention, self.norm_mlp = BatchNorm(dim), BatchNorm(dim), BatchNorm(dim)
         self.dropout = Dropout(dropout)
 
@@ -136,23 +134,18 @@ class Gated(nn.Module):
 
 
 def gps(config: GpsConfig, features: Features, outputs: int) -> GraphModel:
-    """Every layer passes messages along edges and attends to all nodes, and adds up the two."""
+    """Message passing and attention side by side."""
     is_gated = config.conv == "gated"
 
-    def conv(is_last: bool) -> nn.Module:
-        if is_gated:
-            return GatedGcn(config.dim, config.dropout, is_last=is_last)
-        return convolution(config.conv, config.dim, features.edges)
-
-    def layer(depth: int) -> GpsLayer:
+    def layer(*, is_last: bool) -> GpsLayer:
         attention = SelfAttention(config.dim, config.heads, config.attention_dropout)
-        return GpsLayer(config.dim, conv(depth == config.depth - 1), attention, config.dropout)
+        if is_gated:
+            conv = GatedGcn(config.dim, config.dropout, is_last=is_last)
+        else:
+            conv = convolution(config.conv, config.dim, features.edges)
+        return GpsLayer(config.dim, conv, attention, config.dropout)
 
-    layers = [layer(depth) for depth in range(config.depth)]
-    return GraphModel(
-        NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian),
-        [Gated(layers, features.edges, config.dim)] if is_gated else layers,
-        lookup(READOUTS, config.readout, "readout")(config.dim),
-        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
-        features,
-    )
+    layers = [layer(is_last=depth + 1 == config.depth) for depth in range(config.depth)]
+    encoder = NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk, laplacian=config.laplacian)
+    stack = [Gated(layers, features.edges, config.dim)] if is_gated else layers
+    return make_model(config, features, outputs, stack, encoder=encoder, head_dropout=config.dropout)

@@ -25,21 +25,20 @@ from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.embedding import look_up
 from mnagt.graphs.features import Columns, Features
-from mnagt.models.config import ModelConfig, Repeats
+from mnagt.models.config import AttentionDropoutConfig, Repeats, SplitHeadsConfig
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import SelfAttention, feed_forward, heads_divide
+from mnagt.nn.layer import SelfAttention, feed_forward
 from mnagt.nn.norms import LayerNorm
 from mnagt.nn.readouts import ClsNode
 from mnagt.settings import Fraction, PositiveInt
 
 
 @dataclass(frozen=True)
-class GraphormerConfig(ModelConfig):
+class GraphormerConfig(SplitHeadsConfig, AttentionDropoutConfig):
     dim: PositiveInt = 80
     depth: Repeats = 5
     heads: PositiveInt = 8
-    """Attention heads; they divide the width of nodes."""
     ffn: PositiveInt = 1
     """Width of the feed-forward network, in widths of a node."""
     max_distance: PositiveInt = 20
@@ -47,12 +46,6 @@ class GraphormerConfig(ModelConfig):
     max_degree: PositiveInt = 64
     """Nodes of a higher degree count as of this one."""
     dropout: Fraction = 0.1
-    attention_dropout: Fraction = 0.0
-    """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        heads_divide(self.dim, self.heads)
 
 
 class CentralityEncoder(NodeEncoder):
@@ -124,7 +117,7 @@ class GraphormerStack(nn.Module):
 
 
 def graphormer(config: GraphormerConfig, features: Features, outputs: int) -> GraphModel:
-    """Every layer compares nodes by themselves, their distances and the edges between them."""
+    """Degrees, shortest paths and the edges along them in the attention scores."""
 
     def layer() -> GraphormerLayer:
         attention = SelfAttention(config.dim, config.heads, config.attention_dropout)

@@ -17,46 +17,34 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.kernels import Hop
-from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.config import ConvolutionName, ReadoutModelConfig, ReadoutName, Repeats
-from mnagt.models.virtual_node import Update, WithVirtualNode
+from mnagt.models.builders import make_model, post_norm_layer
+from mnagt.models.config import GnnTransformerConfig, ReadoutName, Repeats
+from mnagt.models.virtual_node import add_virtual_node
 from mnagt.nn.convolutions import Block, convolution
 from mnagt.nn.encoders import NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import IdentityResidual, PostNormLayer, relu_feed_forward
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.layer import PostNormLayer
 from mnagt.nn.norms import LayerNorm
-from mnagt.nn.readouts import READOUTS
-from mnagt.registry import lookup
 from mnagt.settings import Fraction, PositiveInt
 
 
 @dataclass(frozen=True)
-class GraphTransConfig(ReadoutModelConfig):
+class GraphTransConfig(GnnTransformerConfig):
     dim: PositiveInt = 128
     gnn_depth: Repeats = 4
     """Layers of the GNN."""
     depth: Repeats = 3
     """Layers of the transformer."""
-    conv: ConvolutionName = "auto"
-    """Message passing of the GNN: gin, gcn, gine and gcne (read edges); auto is gine where edges carry columns."""
     virtual: bool = False
     """A virtual node beside the GNN, as in their configurations for ogbg-code2."""
-    heads: PositiveInt = 4
-    """Attention heads."""
     head_dim: PositiveInt = 32
-    """Width of a head."""
-    ffn: PositiveInt = 2
-    """Width of the feed-forward network, in widths of a node."""
     readout: ReadoutName = "cls"
     gnn_dropout: Fraction = 0.1
     """Share of a GNN layer's output dropped in training."""
-    dropout: Fraction = 0.1
-    attention_dropout: Fraction = 0.0
-    """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
 
 
 class GnnEncoder(NodeEncoder):
@@ -85,36 +73,20 @@ class Normalised(nn.Module):
 
 
 def graphtrans(config: GraphTransConfig, features: Features, outputs: int) -> GraphModel:
-    """Message passing first; then every layer compares nodes, and a CLS node, by what it made of them."""
+    """A GNN, then a transformer with a CLS node."""
 
-    def gnn() -> list[nn.Module]:
-        convolutions = [convolution(config.conv, config.dim, features.edges) for _ in range(config.gnn_depth)]
-        blocks: list[nn.Module] = [Block(conv, config.dim, config.gnn_dropout) for conv in convolutions]
-        if not config.virtual:
-            return blocks
-        updates = [Update(config.dim, config.gnn_dropout) for _ in blocks[1:]]
-        return [WithVirtualNode(blocks, updates, config.dim)]
+    def block() -> Block:
+        return Block(convolution(config.conv, config.dim, features.edges), config.dim, config.gnn_dropout)
 
     def layer() -> PostNormLayer:
-        return PostNormLayer(
-            MultiKernelAttention(
-                config.dim,
-                [Hop(0)],
-                heads=config.heads,
-                head_dim=config.head_dim,
-                dropout=config.attention_dropout,
-            ),
-            mixer=Mean(config.dim, 1),
-            residual=IdentityResidual(),
-            ffn=relu_feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=(LayerNorm(config.dim), LayerNorm(config.dim)),
-            dropout=config.dropout,
+        attention = MultiKernelAttention(
+            config.dim, [Hop(0)], heads=config.heads, head_dim=config.head_dim, dropout=config.attention_dropout
         )
+        return post_norm_layer(config, attention)
 
-    return GraphModel(
-        GnnEncoder(features.nodes, config.dim, gnn()),
-        [Normalised(config.dim), *(layer() for _ in range(config.depth)), Normalised(config.dim)],
-        lookup(READOUTS, config.readout, "readout")(config.dim),
-        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
-        features,
-    )
+    gnn: list[nn.Module] = [block() for _ in range(config.gnn_depth)]
+    if config.virtual:
+        gnn = [add_virtual_node(gnn, config.dim, config.gnn_dropout)]
+    encoder = GnnEncoder(features.nodes, config.dim, gnn)
+    layers = [Normalised(config.dim), *(layer() for _ in range(config.depth)), Normalised(config.dim)]
+    return make_model(config, features, outputs, layers, encoder=encoder, head_dropout=config.dropout)

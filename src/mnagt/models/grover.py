@@ -14,37 +14,28 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.kernels import SeparateGnns
-from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.config import ReadoutModelConfig, Repeats
-from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import IdentityResidual, Layer, feed_forward
-from mnagt.nn.norms import LayerNorm, pre_norms
-from mnagt.nn.readouts import READOUTS
-from mnagt.registry import lookup
-from mnagt.settings import Fraction, NonNegativeInt, PositiveInt
+from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.config import Repeats, TransformerLayerConfig
+from mnagt.nn.encoders import EdgeEncoder
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.layer import Layer
+from mnagt.nn.norms import LayerNorm
+from mnagt.settings import NonNegativeInt
 
 
 @dataclass(frozen=True)
-class GroverConfig(ReadoutModelConfig):
+class GroverConfig(TransformerLayerConfig):
     depth: Repeats = 3
     """GTransformer blocks."""
-    heads: PositiveInt = 4
-    """Attention heads."""
-    head_dim: PositiveInt = 16
-    """Width of a head."""
     hops: Repeats = 3
     """Hops of message passing before queries, keys and values."""
     spread: NonNegativeInt = 1
     """In training each network takes up to so many hops fewer or more, at random; below hops."""
-    ffn: PositiveInt = 2
-    """Width of the feed-forward network, in widths of a node."""
-    dropout: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,26 +73,13 @@ class DyMpn(nn.Module):
 
 
 def grover(config: GroverConfig, features: Features, outputs: int) -> GraphModel:
-    """Every block compares and mixes what three networks see a few hops around the nodes."""
+    """GTransformer blocks: message passing of random length makes queries, keys and values."""
 
-    def gnn() -> DyMpn:
-        return DyMpn(config.dim, features.edges, hops=config.hops, spread=config.spread)
-
-    def block() -> Layer:
-        kernel = SeparateGnns(gnn(), gnn(), gnn())
-        return Layer(
-            MultiKernelAttention(config.dim, [kernel], heads=config.heads, head_dim=config.head_dim),
-            mixer=Mean(config.dim, 1),
-            residual=IdentityResidual(),
-            ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=pre_norms(LayerNorm, config.dim),
-            dropout=config.dropout,
+    def layer() -> Layer:
+        gnns = [DyMpn(config.dim, features.edges, hops=config.hops, spread=config.spread) for _ in range(3)]
+        attention = MultiKernelAttention(
+            config.dim, [SeparateGnns(*gnns)], heads=config.heads, head_dim=config.head_dim
         )
+        return pre_norm_layer(config, attention)
 
-    return GraphModel(
-        NodeEncoder(features.nodes, config.dim),
-        [block() for _ in range(config.depth)],
-        lookup(READOUTS, config.readout, "readout")(config.dim),
-        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
-        features,
-    )
+    return make_model(config, features, outputs, (layer() for _ in range(config.depth)), head_dropout=config.dropout)

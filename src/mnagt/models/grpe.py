@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.kernels import Hop, Hops
-from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.attention.pairs import edge_pairs, in_each_graph, pair_of_edge, self_pairs, softmax
 from mnagt.graphs.batch import GraphBatch
@@ -21,28 +20,18 @@ from mnagt.graphs.batch_cache import cached_per_batch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
-from mnagt.models.config import ReadoutModelConfig, ReadoutName
-from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import IdentityResidual, Layer, feed_forward
-from mnagt.nn.norms import LayerNorm, pre_norms
-from mnagt.nn.readouts import READOUTS
-from mnagt.registry import lookup
-from mnagt.settings import Fraction, PositiveInt
+from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.config import ReadoutName, TransformerLayerConfig
+from mnagt.nn.encoders import EdgeEncoder
+from mnagt.nn.graph_model import GraphModel
+from mnagt.settings import PositiveInt
 
 
 @dataclass(frozen=True)
-class GrpeConfig(ReadoutModelConfig):
-    heads: PositiveInt = 4
-    """Attention heads."""
-    head_dim: PositiveInt = 16
-    """Width of a head."""
+class GrpeConfig(TransformerLayerConfig):
     max_distance: PositiveInt = 5
-    """Shortest paths are told apart up to this length; all that is farther counts the same."""
-    ffn: PositiveInt = 2
-    """Width of the feed-forward network, in widths of a node."""
+    """Shortest paths are told apart up to this length; all longer ones count the same."""
     readout: ReadoutName = "mean"
-    dropout: Fraction = 0.1
 
 
 @cached_per_batch
@@ -68,8 +57,9 @@ class RelativeAttention(MultiKernelAttention):
     the edges from j to i carry.
     """
 
-    def __init__(self, dim: int, *, heads: int, head_dim: int, max_distance: int, edges: Columns) -> None:
-        super().__init__(dim, [Hop(0)], heads=heads, head_dim=head_dim)
+    def __init__(self, config: GrpeConfig, edges: Columns) -> None:
+        heads, head_dim, max_distance = config.heads, config.head_dim, config.max_distance
+        super().__init__(config.dim, [Hop(0)], heads=heads, head_dim=head_dim)
         self.max_distance = max_distance
         self.query_table, self.key_table, self.value_table = (
             nn.Parameter(torch.randn(max_distance + 5, heads, head_dim) * head_dim**-0.5) for _ in range(3)
@@ -103,28 +93,6 @@ class RelativeAttention(MultiKernelAttention):
 
 
 def grpe(config: GrpeConfig, features: Features, outputs: int) -> GraphModel:
-    """Every layer compares nodes by themselves and by what they are to each other."""
-
-    def layer() -> Layer:
-        return Layer(
-            RelativeAttention(
-                config.dim,
-                heads=config.heads,
-                head_dim=config.head_dim,
-                max_distance=config.max_distance,
-                edges=features.edges,
-            ),
-            mixer=Mean(config.dim, 1),
-            residual=IdentityResidual(),
-            ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=pre_norms(LayerNorm, config.dim),
-            dropout=config.dropout,
-        )
-
-    return GraphModel(
-        NodeEncoder(features.nodes, config.dim),
-        [layer() for _ in range(config.depth)],
-        lookup(READOUTS, config.readout, "readout")(config.dim),
-        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
-        features,
-    )
+    """Relative encodings of shortest paths and edges on queries, keys and values."""
+    layers = (pre_norm_layer(config, RelativeAttention(config, features.edges)) for _ in range(config.depth))
+    return make_model(config, features, outputs, layers, head_dropout=config.dropout)

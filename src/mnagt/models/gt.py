@@ -20,13 +20,13 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
-from mnagt.models.config import NormName, ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.models.builders import make_model
+from mnagt.models.config import NormName, ReadoutConfig, ReadoutName, Repeats, SplitHeadsConfig
 from mnagt.nn.convolutions import along_edges, ends
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import heads_divide, relu_feed_forward
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.layer import feed_forward
 from mnagt.nn.norms import NORMS, Rows
-from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
 from mnagt.settings import NonNegativeInt, PositiveInt
 
@@ -39,21 +39,14 @@ Edges = Float[Tensor, "edges dim"]
 
 
 @dataclass(frozen=True)
-class GtConfig(ReadoutModelConfig):
-    dim: PositiveInt = 64
-    """Width of node and edge vectors."""
+class GtConfig(ReadoutConfig, SplitHeadsConfig):
     depth: Repeats = 5
     heads: PositiveInt = 8
-    """Attention heads; they divide the width of nodes."""
     norm: NormName = "batch"
     """Normalisation after attention and feed-forward: batch, layer or none."""
     readout: ReadoutName = "mean"
     laplacian: NonNegativeInt = 8
     """Laplacian eigenvectors added to the nodes, this many; 0 for none."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        heads_divide(self.dim, self.heads)
 
 
 class EdgeAttention(nn.Module):
@@ -98,7 +91,7 @@ class Branches(nn.Module):
 
     def __init__(self, dim: int, norm: str, dropout: float, rows: Rows) -> None:
         super().__init__()
-        self.project, self.ffn = Linear(dim, dim), relu_feed_forward(dim, 2 * dim, dropout)
+        self.project, self.ffn = Linear(dim, dim), feed_forward(dim, 2 * dim, dropout, nn.ReLU)
         self.norm_attention, self.norm_ffn = (lookup(NORMS, norm, "norm")(dim, rows=rows) for _ in range(2))
         self.dropout = Dropout(dropout)
 
@@ -144,16 +137,13 @@ class GtStack(nn.Module):
 
 
 def gt(config: GtConfig, features: Features, outputs: int) -> GraphModel:
-    """Every layer compares a node with its neighbours, by themselves and by the edges between them."""
+    """Attention along edges, edge features in the score, Laplacian encodings."""
     reads_edges = bool(features.edges)
+
     layers = [
         GtLayer(config, reads_edges=reads_edges, updates_edges=reads_edges and n + 1 < config.depth)
         for n in range(config.depth)
     ]
-    return GraphModel(
-        NodeEncoder(features.nodes, config.dim, laplacian=config.laplacian),
-        [GtStack(config.dim, features.edges, layers)],
-        lookup(READOUTS, config.readout, "readout")(config.dim),
-        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
-        features,
-    )
+    encoder = NodeEncoder(features.nodes, config.dim, laplacian=config.laplacian)
+    stack = GtStack(config.dim, features.edges, layers)
+    return make_model(config, features, outputs, [stack], encoder=encoder, head_dropout=config.dropout)

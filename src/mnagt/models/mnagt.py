@@ -14,8 +14,8 @@ from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import AttentionVariant, MultiKernelAttention, Projections
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.models.config import ConvolutionName, NormName, OptionalRepeats, ReadoutModelConfig, Repeats
-from mnagt.nn.convolutions import Block, convolution
+from mnagt.models.config import GnnTransformerConfig, HeadDropoutConfig, NormName, OptionalRepeats, Repeats
+from mnagt.nn.convolutions import Block, convolution, resolve_convolution
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import Layer, LayerScale, feed_forward
@@ -27,17 +27,12 @@ from mnagt.settings import Fraction, Ge, NonNegativeFloat, NonNegativeInt, OneOf
 
 
 @dataclass(frozen=True)
-class MnagtConfig(ReadoutModelConfig):
+class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
     depth: Repeats = 3
     max_hop: OptionalRepeats = 1
     """c: kernels see what 0 to c layers of a GNN make of the nodes, so there are c + 1 of them."""
     heads: PositiveInt = 2
-    """Heads of each kernel."""
     head_dim: PositiveInt = 32
-    """Width of a head; heads need not divide the width of nodes."""
-    conv: ConvolutionName = "auto"
-    """Message passing in kernels and residual: gin, gcn, gine and gcne (read edges); auto is gine where edges carry
-    columns."""
     projections: Projections = "separate"
     """Query, key, value and output maps: separate for each kernel, or shared by all."""
     attention: AttentionVariant = "softmax"
@@ -47,15 +42,11 @@ class MnagtConfig(ReadoutModelConfig):
     """How a node merges its kernels: adaptive, mean, sum or concat."""
     norm: NormName = "batch"
     """Normalisation before attention and feed-forward: batch, layer or none."""
-    ffn: PositiveInt = 2
-    """Width of the feed-forward network, in widths of a node."""
     residual: Literal["conv", "block"] = "block"
     """What stands beside attention: a message-passing step, or one with BatchNorm and ReLU after it."""
     layer_scale: NonNegativeFloat = 0.01
     """Initial LayerScale of attention and feed-forward; learned."""
     dropout: Fraction = 0.5
-    attention_dropout: Fraction = 0.0
-    """Share of attention weights dropped in training (slower on a CPU, whose fused kernels do without)."""
     random_walk: NonNegativeInt = 0
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
     laplacian: NonNegativeInt = 0
@@ -75,8 +66,6 @@ class MnagtConfig(ReadoutModelConfig):
     head: Literal["auto", "mlp", "linear"] = "auto"
     """From the graph's vector to outputs: an MLP with one hidden layer, or a linear map of the normalised vector; auto
     is linear where there are more outputs than dim."""
-    head_dropout: Fraction = 0.0
-    """Share of the head's hidden units dropped in training."""
     forest_trees: NonNegativeInt = 0
     """Trees of a random forest over presence features, for each target, averaged with the network; 0 for none. Fitted
     to the training part with scikit-learn after the network."""
@@ -91,11 +80,11 @@ class MnagtConfig(ReadoutModelConfig):
             raise InputError("linear attention has no weights of pairs to drop; set attention_dropout to 0")
 
     def resolve(self, features: Features, outputs: int) -> "MnagtConfig":
-        """The settings with values in place of 'auto' and None, for graphs with these features and so many outputs."""
         iterations = 4 if features.nodes.labels else 0 if features.nodes else 1
         radius = 0 if features.nodes else 1
         return replace(
             self,
+            conv=resolve_convolution(self.conv, features.edges),
             wl_iterations=iterations if self.wl_iterations is None else self.wl_iterations,
             ego_radius=radius if self.ego_radius is None else self.ego_radius,
             head=default_head(self.dim, outputs) if self.head == "auto" else self.head,
@@ -103,7 +92,7 @@ class MnagtConfig(ReadoutModelConfig):
 
 
 def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
-    """Every layer compares nodes by what 0 to c GNN layers see, and keeps a message-passing step beside it."""
+    """Multi-neighbourhood attention, GNN-built kernels, WL subtree features (the default)."""
     config = config.resolve(features, outputs)
     assert config.head != "auto"
 
@@ -134,14 +123,9 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
 
     wl_features = []
     if config.wl_iterations:
+        size, dropout, min_graphs = config.wl_vocabulary_size, config.wl_dropout, config.wl_min_graphs
         wl_features = [
-            WLFeatures(
-                config.dim,
-                config.wl_iterations,
-                vocabulary_size=config.wl_vocabulary_size,
-                dropout=config.wl_dropout,
-                min_graphs=config.wl_min_graphs,
-            )
+            WLFeatures(config.dim, config.wl_iterations, vocabulary_size=size, dropout=dropout, min_graphs=min_graphs)
         ]
     head = make_head(config.head, (1 + len(wl_features)) * config.dim, config.dim, outputs, config.head_dropout)
     encoder = NodeEncoder(

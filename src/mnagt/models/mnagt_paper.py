@@ -14,18 +14,17 @@ from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.features import Features
-from mnagt.models.config import OptionalRepeats, ReadoutModelConfig, ReadoutName, Repeats
-from mnagt.nn.encoders import NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.models.builders import make_model
+from mnagt.models.config import AttentionDropoutConfig, OptionalRepeats, ReadoutName, Repeats, TransformerLayerConfig
+from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import Layer, PropagatedResidual, feed_forward
 from mnagt.nn.norms import LayerNorm, pre_norms
-from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
 from mnagt.settings import Fraction, OneOf, PositiveInt
 
 
 @dataclass(frozen=True)
-class PaperConfig(ReadoutModelConfig):
+class PaperConfig(TransformerLayerConfig, AttentionDropoutConfig):
     dim: PositiveInt = 128
     depth: Repeats = 3
     """Layers (the paper: 2 to 5)."""
@@ -34,23 +33,18 @@ class PaperConfig(ReadoutModelConfig):
     heads: PositiveInt = 2
     """Heads of each kernel (the paper: 2 or 3)."""
     head_dim: PositiveInt = 64
-    """Width of a head; heads need not divide the width of nodes."""
     adjacency: Norm = "sym"
     """Normalisation of the adjacency: sym or row."""
     projections: Projections = "separate"
     """Query, key, value and output maps: separate for each kernel, or shared by all."""
     mixer: Annotated[str, OneOf(MIXERS)] = "adaptive"
     """How a node merges its kernels: adaptive, mean, sum or concat."""
-    ffn: PositiveInt = 2
-    """Width of the feed-forward network, in widths of a node."""
     readout: ReadoutName = "mean"
     dropout: Fraction = 0.2
-    attention_dropout: Fraction = 0.0
-    """Share of attention weights dropped in training."""
 
 
 def mnagt_paper(config: PaperConfig, features: Features, outputs: int) -> GraphModel:
-    """Every layer compares nodes by their 0- to c-hop neighbourhoods, and keeps ÂX beside what they bring."""
+    """MNA-GT as printed, equations 1 to 12."""
 
     def layer() -> Layer:
         kernels = [Hop(k) for k in range(config.max_hop + 1)]
@@ -72,10 +66,4 @@ def mnagt_paper(config: PaperConfig, features: Features, outputs: int) -> GraphM
             dropout=config.dropout,
         )
 
-    return GraphModel(
-        NodeEncoder(features.nodes, config.dim),
-        [layer() for _ in range(config.depth)],
-        lookup(READOUTS, config.readout, "readout")(config.dim),
-        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
-        features,
-    )
+    return make_model(config, features, outputs, (layer() for _ in range(config.depth)), head_dropout=config.dropout)

@@ -18,12 +18,12 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.subgraph import induce_subgraph, is_top
 from mnagt.linear import Linear
-from mnagt.models.config import ModelConfig, Repeats
+from mnagt.models.builders import make_model
+from mnagt.models.config import EdgeConfig, HeadDropoutConfig, Repeats
 from mnagt.nn.convolutions import GCN, GCNE, Block
-from mnagt.nn.encoders import NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.readouts import Max, Mean, Readout
-from mnagt.settings import Fraction, Gt, Le
+from mnagt.settings import Gt, Le
 
 
 class SelfAttentionPool(nn.Module):
@@ -62,29 +62,17 @@ class Hierarchy(Readout):
 
 
 @dataclass(frozen=True)
-class SagPoolConfig(ModelConfig):
+class SagPoolConfig(EdgeConfig, HeadDropoutConfig):
     depth: Repeats = 3
     """Blocks of convolution and pooling."""
     ratio: Annotated[float, Gt(0), Le(1)] = 0.5
     """Share of each graph's nodes that a pooling keeps, rounded up."""
-    reads_edges: bool = True
-    """Read edge columns where there are any."""
-    head_dropout: Fraction = 0.0
-    """Share of the head's hidden units dropped in training (0.5 in the paper)."""
 
 
 def sagpool(config: SagPoolConfig, features: Features, outputs: int) -> GraphModel:
-    """Three times: convolve, keep the better half of the nodes, read."""
-    conv = GCNE if config.reads_edges and features.edges else GCN
-    readout = Hierarchy(
-        config.dim,
-        [Block(conv(config.dim, features.edges), config.dim, config.dropout) for _ in range(config.depth)],
-        [SelfAttentionPool(config.dim, config.ratio) for _ in range(config.depth)],
-    )
-    return GraphModel(
-        NodeEncoder(features.nodes, config.dim),
-        [],
-        readout,
-        make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, config.head_dropout),
-        features,
-    )
+    """Hierarchical self-attention pooling."""
+    edges = config.edge_columns(features)
+    convolutions = (GCNE(config.dim, edges) if edges else GCN(config.dim) for _ in range(config.depth))
+    blocks = [Block(conv, config.dim, config.dropout) for conv in convolutions]
+    readout = Hierarchy(config.dim, blocks, [SelfAttentionPool(config.dim, config.ratio) for _ in blocks])
+    return make_model(config, features, outputs, [], readout=readout, head_dropout=config.head_dropout)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from mnagt.attention.attend import attend
 from mnagt.attention.biases import NonEdgeMask
 from mnagt.attention.kernels import Hop, Hops
-from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import KernelLinear, MultiKernelAttention
 from mnagt.attention.pairs import softmax_over_edges
 from mnagt.errors import InputError
@@ -28,22 +27,16 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import flip_signs, spectrum
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
-from mnagt.models.config import ReadoutModelConfig, ReadoutName, Repeats
+from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.config import ReadoutName, Repeats, TransformerLayerConfig
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import IdentityResidual, Layer, feed_forward
-from mnagt.nn.norms import BatchNorm, pre_norms
-from mnagt.nn.readouts import READOUTS
-from mnagt.registry import lookup
-from mnagt.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.norms import BatchNorm
+from mnagt.settings import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class SanConfig(ReadoutModelConfig):
-    heads: PositiveInt = 4
-    """Attention heads."""
-    head_dim: PositiveInt = 16
-    """Width of a head."""
+class SanConfig(TransformerLayerConfig):
     spectrum: NonNegativeInt = 10
     """Eigenvalues and eigenvectors that encodings are learned from, smallest first; 0 for no encodings."""
     spectrum_dim: PositiveInt = 8
@@ -54,10 +47,7 @@ class SanConfig(ReadoutModelConfig):
     """Its heads; they divide spectrum_dim."""
     gamma: NonNegativeFloat = 0.1
     """Weight of virtual edges; 0 leaves real ones only, 1 makes both count the same."""
-    ffn: PositiveInt = 2
-    """Width of the feed-forward network, in widths of a node."""
     readout: ReadoutName = "mean"
-    dropout: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,13 +105,13 @@ class RealAndVirtualAttention(MultiKernelAttention):
     :math:`\bar w` has its own queries, keys and one vector in place of e.
     """
 
-    def __init__(self, dim: int, *, heads: int, head_dim: int, gamma: float, edges: Columns) -> None:
-        super().__init__(dim, [Hop(0)], heads=heads, head_dim=head_dim, bias=NonEdgeMask())
-        inner = heads * head_dim
-        self.to_virtual_query, self.to_virtual_key = (KernelLinear(1, dim, inner, "separate") for _ in range(2))
+    def __init__(self, config: SanConfig, edges: Columns) -> None:
+        heads, head_dim, inner = config.heads, config.head_dim, config.heads * config.head_dim
+        super().__init__(config.dim, [Hop(0)], heads=heads, head_dim=head_dim, bias=NonEdgeMask())
+        self.to_virtual_query, self.to_virtual_key = (KernelLinear(1, config.dim, inner, "separate") for _ in range(2))
         self.edges = EdgeEncoder(edges, inner) if edges else SameForAll(inner)
         self.virtual_edge = nn.Parameter(torch.ones(inner))
-        self.gamma = gamma
+        self.gamma = config.gamma
 
     def forward(self, hops: Hops) -> Float[Tensor, "nodes kernels dim"]:
         assert self.bias is not None
@@ -139,25 +129,8 @@ class RealAndVirtualAttention(MultiKernelAttention):
 
 
 def san(config: SanConfig, features: Features, outputs: int) -> GraphModel:
-    """Learned spectral encodings, then layers that attend to neighbours and, apart from them, to everyone else."""
-
-    def layer() -> Layer:
-        return Layer(
-            RealAndVirtualAttention(
-                config.dim, heads=config.heads, head_dim=config.head_dim, gamma=config.gamma, edges=features.edges
-            ),
-            mixer=Mean(config.dim, 1),
-            residual=IdentityResidual(),
-            ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=pre_norms(BatchNorm, config.dim),
-            dropout=config.dropout,
-        )
-
-    encoder = SpectralEncoder(features.nodes, config) if config.spectrum else NodeEncoder(features.nodes, config.dim)
-    return GraphModel(
-        encoder,
-        [layer() for _ in range(config.depth)],
-        lookup(READOUTS, config.readout, "readout")(config.dim),
-        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
-        features,
-    )
+    """Encodings learned from the Laplacian spectrum; attention along edges apart from that to all other nodes."""
+    attentions = (RealAndVirtualAttention(config, features.edges) for _ in range(config.depth))
+    layers = (pre_norm_layer(config, attention, BatchNorm) for attention in attentions)
+    encoder = SpectralEncoder(features.nodes, config) if config.spectrum else None
+    return make_model(config, features, outputs, layers, encoder=encoder, head_dropout=config.dropout)

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.sparse import take
-from mnagt.models.config import ConvolutionName, ModelConfig, Repeats
+from mnagt.models.builders import make_model
+from mnagt.models.config import ConvolutionConfig, HeadDropoutConfig, Repeats
 from mnagt.nn.convolutions import Block, convolution
-from mnagt.nn.encoders import NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.readouts import Readout, softmax_within
-from mnagt.settings import Fraction
 
 
 class Set2Set(Readout):
@@ -48,26 +47,14 @@ class Set2Set(Readout):
 
 
 @dataclass(frozen=True)
-class Set2SetConfig(ModelConfig):
-    conv: ConvolutionName = "auto"
-    """gin, gcn, gine and gcne (read edges); auto is gine where edges carry columns."""
+class Set2SetConfig(ConvolutionConfig, HeadDropoutConfig):
     steps: Repeats = 3
-    """Questions put to the nodes."""
-    head_dropout: Fraction = 0.0
-    """Share of the head's hidden units dropped in training."""
+    """Steps of the LSTM."""
 
 
 def set2set(config: Set2SetConfig, features: Features, outputs: int) -> GraphModel:
-    """Message passing, then an LSTM that reads the nodes as a set."""
-
-    def layer() -> Block:
-        return Block(convolution(config.conv, config.dim, features.edges), config.dim, config.dropout)
-
+    """GIN read by an LSTM that attends to the nodes."""
+    convolutions = (convolution(config.conv, config.dim, features.edges) for _ in range(config.depth))
+    layers = (Block(conv, config.dim, config.dropout) for conv in convolutions)
     readout = Set2Set(config.dim, config.steps)
-    return GraphModel(
-        NodeEncoder(features.nodes, config.dim),
-        [layer() for _ in range(config.depth)],
-        readout,
-        make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, config.head_dropout),
-        features,
-    )
+    return make_model(config, features, outputs, layers, readout=readout, head_dropout=config.head_dropout)

@@ -20,11 +20,11 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.subgraph import sort_by_score
 from mnagt.linear import Linear
-from mnagt.models.config import ModelConfig, Repeats
+from mnagt.models.config import HeadDropoutConfig, Repeats
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.readouts import Readout
-from mnagt.settings import Fraction, Ge, PositiveInt
+from mnagt.settings import Ge, PositiveInt
 
 
 class TanhStack(nn.Module):
@@ -73,19 +73,17 @@ class SortPool(Readout):
 
 
 @dataclass(frozen=True)
-class SortPoolConfig(ModelConfig):
+class SortPoolConfig(HeadDropoutConfig):
     depth: Repeats = 4
     """Layers, with the one that sorts."""
     k: Annotated[int, Ge(2)] = 30
     """Nodes kept of each graph."""
     head_dim: PositiveInt = 128
     """Width of the head."""
-    head_dropout: Fraction = 0.0
-    """Share of the head's hidden units dropped in training (0.5 in the paper)."""
 
 
 def sortpool(config: SortPoolConfig, features: Features, outputs: int) -> GraphModel:
-    """Graph convolutions, all kept; nodes in order; convolutions along the row."""
+    """DGCNN: nodes sorted, then 1-D convolutions."""
     widths = [config.dim] * config.depth + [1]
     readout = SortPool(sum(widths[1:]), config.k)
     return GraphModel(

@@ -17,10 +17,10 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
-from mnagt.models.config import ReadoutModelConfig, Repeats
+from mnagt.models.config import EdgeConfig, ReadoutConfig, Repeats
 from mnagt.nn.convolutions import GCN, GCNE, GIN, GINE, Block
 from mnagt.nn.encoders import NodeEncoder
-from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.graph_model import GraphModel, make_head
 from mnagt.nn.norms import BatchNorm
 from mnagt.nn.readouts import READOUTS
 from mnagt.registry import lookup
@@ -64,33 +64,40 @@ class WithVirtualNode(nn.Module):
         return x
 
 
+def add_virtual_node(layers: Sequence[nn.Module], dim: int, dropout: float) -> WithVirtualNode:
+    """``layers`` with a virtual node, updated after each of them but the last."""
+    return WithVirtualNode(layers, [Update(dim, dropout) for _ in layers[1:]], dim)
+
+
 @dataclass(frozen=True)
-class VirtualConfig(ReadoutModelConfig):
+class VirtualConfig(ReadoutConfig, EdgeConfig):
     depth: Repeats = 5
-    reads_edges: bool = True
-    """Read edge columns where there are any."""
 
 
 def gcn_virtual(config: VirtualConfig, features: Features, outputs: int) -> GraphModel:
-    """Averages over neighbours, and a vector that all nodes of a graph share."""
-    conv = GCNE if config.reads_edges and features.edges else GCN
-    return _virtual(lambda: conv(config.dim, features.edges), config, features, outputs)
+    """GCN with a virtual node (the OGB kind)."""
+    edges = config.edge_columns(features)
+    return _make_model(lambda: GCNE(config.dim, edges) if edges else GCN(config.dim), config, features, outputs)
 
 
 def gin_virtual(config: VirtualConfig, features: Features, outputs: int) -> GraphModel:
-    """Sums over neighbours, and a vector that all nodes of a graph share."""
-    conv = GINE if config.reads_edges and features.edges else GIN
-    return _virtual(lambda: conv(config.dim, features.edges, hidden=2 * config.dim), config, features, outputs)
+    """GIN with a virtual node (the OGB kind)."""
+    edges, hidden = config.edge_columns(features), 2 * config.dim
+
+    def conv() -> nn.Module:
+        return GINE(config.dim, edges, hidden=hidden) if edges else GIN(config.dim, hidden=hidden)
+
+    return _make_model(conv, config, features, outputs)
 
 
-def _virtual(conv: Callable[[], nn.Module], config: VirtualConfig, features: Features, outputs: int) -> GraphModel:
+def _make_model(conv: Callable[[], nn.Module], config: VirtualConfig, features: Features, outputs: int) -> GraphModel:
     last = config.depth - 1
     layers = [Block(conv(), config.dim, config.dropout, relu=i < last) for i in range(config.depth)]
-    updates = [Update(config.dim, config.dropout) for _ in layers[1:]]
+    stack = add_virtual_node(layers, config.dim, config.dropout)
     return GraphModel(
         NodeEncoder(features.nodes, config.dim),
-        [WithVirtualNode(layers, updates, config.dim)],
+        [stack],
         lookup(READOUTS, config.readout, "readout")(config.dim),
-        nn.Sequential(Linear(config.dim, outputs)),
+        make_head("linear", config.dim, config.dim, outputs),
         features,
     )

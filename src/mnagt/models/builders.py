@@ -1,0 +1,90 @@
+"""What models share: the frame around their layers, and transformer layers with a single kernel."""
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from mnagt.attention.mixers import Mean
+from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.graphs.features import Features
+from mnagt.models.config import ModelConfig, ReadoutConfig, TransformerLayerConfig
+from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.layer import IdentityResidual, Layer, PostNormLayer, feed_forward
+from mnagt.nn.norms import LayerNorm, Norm, pre_norms
+from mnagt.nn.readouts import READOUTS, Readout
+from mnagt.registry import lookup
+
+
+def make_model(
+    config: ModelConfig,
+    features: Features,
+    outputs: int,
+    layers: Iterable[nn.Module],
+    *,
+    encoder: NodeEncoder | None = None,
+    readout: Readout | None = None,
+    head_dropout: float = 0.0,
+) -> GraphModel:
+    """A model of these layers, with the default head.
+
+    Args:
+        config: Width, and the readout.
+        features: The columns of nodes and edges.
+        outputs: Columns of the output.
+        layers: Modules from (x, graph) to x. A generator makes them after the encoder.
+        encoder: In place of an encoder of the nodes' columns.
+        readout: In place of the one that ``config`` names.
+        head_dropout: Share of the head's hidden units dropped in training.
+
+    >>> from mnagt.nn.convolutions import GIN
+    >>> make_model(ReadoutConfig(dim=8, readout="mean"), Features(), 3, [GIN(8)]).readout
+    Mean()
+    """
+    encoder = NodeEncoder(features.nodes, config.dim) if encoder is None else encoder
+    layers = list(layers)
+    if readout is None:
+        assert isinstance(config, ReadoutConfig)
+        readout = lookup(READOUTS, config.readout, "readout")(config.dim)
+    head = make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, head_dropout)
+    return GraphModel(encoder, layers, readout, head, features)
+
+
+def pre_norm_layer(
+    config: TransformerLayerConfig, attention: MultiKernelAttention, norm: type[Norm] = LayerNorm
+) -> Layer:
+    """A layer with one kernel and residual X, normalised before each branch, GELU in the feed-forward network.
+
+    >>> from mnagt.attention.kernels import Hop
+    >>> config = TransformerLayerConfig(dim=8)
+    >>> pre_norm_layer(config, MultiKernelAttention(8, [Hop(0)], heads=2, head_dim=5)).residual
+    IdentityResidual()
+    """
+    return Layer(
+        attention,
+        mixer=Mean(config.dim, 1),
+        residual=IdentityResidual(),
+        ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
+        norms=pre_norms(norm, config.dim),
+        dropout=config.dropout,
+    )
+
+
+def post_norm_layer(
+    config: TransformerLayerConfig, attention: MultiKernelAttention, norm: type[Norm] = LayerNorm
+) -> PostNormLayer:
+    """As :func:`pre_norm_layer`, but normalised after each branch, with ReLU: the layer of the original Transformer.
+
+    >>> from mnagt.attention.kernels import Hop
+    >>> config = TransformerLayerConfig(dim=8)
+    >>> post_norm_layer(config, MultiKernelAttention(8, [Hop(0)], heads=2, head_dim=5)).ffn[1]
+    ReLU()
+    """
+    return PostNormLayer(
+        attention,
+        mixer=Mean(config.dim, 1),
+        residual=IdentityResidual(),
+        ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout, nn.ReLU),
+        norms=(norm(config.dim), norm(config.dim)),
+        dropout=config.dropout,
+    )
