@@ -15,15 +15,16 @@ import ast
 import dataclasses
 import inspect
 import math
+import operator
 import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from mnagt.errors import InputError, quote
 from mnagt.files import read_small_file
@@ -36,55 +37,42 @@ LARGEST = 2**40
 
 
 @dataclass(frozen=True)
-class Ge:
+class Bound:
+    """A limit of a number."""
+
+    limit: float
+    text: ClassVar[str]
+    compare: ClassVar[Callable[[Any, float], bool]]
+
+    def accepts(self, value: Any) -> bool:
+        return type(self).compare(value, self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.limit}"
+
+
+class Ge(Bound):
     """The value is at least ``limit``."""
 
-    limit: float
-
-    def accepts(self, value: Any) -> bool:
-        return value >= self.limit
-
-    def __str__(self) -> str:
-        return f"at least {self.limit}"
+    text, compare = "at least", operator.ge
 
 
-@dataclass(frozen=True)
-class Gt:
+class Gt(Bound):
     """The value is above ``limit``."""
 
-    limit: float
-
-    def accepts(self, value: Any) -> bool:
-        return value > self.limit
-
-    def __str__(self) -> str:
-        return f"above {self.limit}"
+    text, compare = "above", operator.gt
 
 
-@dataclass(frozen=True)
-class Le:
+class Le(Bound):
     """The value is at most ``limit``."""
 
-    limit: float
-
-    def accepts(self, value: Any) -> bool:
-        return value <= self.limit
-
-    def __str__(self) -> str:
-        return f"at most {self.limit}"
+    text, compare = "at most", operator.le
 
 
-@dataclass(frozen=True)
-class Lt:
+class Lt(Bound):
     """The value is below ``limit``; infinity as the limit asks for a finite value."""
 
-    limit: float
-
-    def accepts(self, value: Any) -> bool:
-        return value < self.limit
-
-    def __str__(self) -> str:
-        return f"below {self.limit}"
+    text, compare = "below", operator.lt
 
 
 @dataclass(frozen=True)
@@ -100,7 +88,7 @@ class OneOf:
         return f"one of {', '.join(sorted(self.choices))}"
 
 
-Constraint = Ge | Gt | Le | Lt | OneOf
+Constraint = Bound | OneOf
 
 PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
@@ -222,14 +210,15 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _name_type(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", Path: "a path"}
     if typing.get_origin(kind) is typing.Literal:
         return " or ".join(map(repr, typing.get_args(kind)))
+    names = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", Path: "a path"}
     return names.get(kind, "a list" if typing.get_origin(kind) is tuple else "a table of settings")
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
     """``value`` as ``hint`` wants it, or an error. An int will do for a float, a list for a tuple."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     for kind in _alternatives(hint):
         origin = typing.get_origin(kind)
         if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
@@ -240,21 +229,18 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             return tuple(_convert(typing.get_args(kind)[0], item, where) for item in value)
         if origin in (dict, Mapping) and isinstance(value, Mapping):
             return dict(value)
-        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if kind is Path and isinstance(value, str | Path):
+            return Path(value)
+        if kind is float and is_number:
             try:
                 return float(value)
             except OverflowError:
                 raise InputError(f"{where}: {quote(value)} is too large") from None
-        if kind is Path and isinstance(value, str | Path):
-            return Path(value)
-        if (
-            isinstance(kind, type)
-            and origin is None
-            and isinstance(value, kind)
-            and (kind is bool) == isinstance(value, bool)
-        ):
-            if kind is int and abs(value) >= LARGEST:
+        if kind is int and is_number and isinstance(value, int):
+            if abs(value) >= LARGEST:
                 raise InputError(f"{where}: {quote(value)} is too large; whole numbers stay below {LARGEST}")
+            return value
+        if origin is None and isinstance(kind, type) and kind is not int and isinstance(value, kind):
             return value
     wanted = " or ".join(_name_type(kind) for kind in _alternatives(hint) if kind is not type(None))
     raise InputError(f"{where}: expected {wanted}, got {quote(value)}")

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
@@ -34,6 +33,7 @@ from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import SelfAttention, feed_forward
 from mnagt.nn.norms import BatchNorm
+from mnagt.nn.shapes import EdgeVectors, NodeVectors
 from mnagt.settings import Fraction, NonNegativeInt, OneOf
 
 
@@ -65,12 +65,10 @@ class GpsLayer(nn.Module):
         self.norm_conv, self.norm_attention, self.norm_mlp = BatchNorm(dim), BatchNorm(dim), BatchNorm(dim)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return self.combine(x, x + self.dropout(self.conv(x, graph)), graph)
 
-    def combine(
-        self, x: Float[Tensor, "nodes dim"], near: Float[Tensor, "nodes dim"], graph: GraphBatch
-    ) -> Float[Tensor, "nodes dim"]:
+    def combine(self, x: NodeVectors, near: NodeVectors, graph: GraphBatch) -> NodeVectors:
         """The layer, given what message passing makes of the nodes."""
         near = self.norm_conv(near, graph)
         far = self.norm_attention(x + self.dropout(self.attention(x, graph)), graph)
@@ -98,9 +96,7 @@ class GatedGcn(nn.Module):
         self.norm_edge = None if is_last else BatchNorm(dim, relu=True, rows="edges")
         self.dropout, self.epsilon = Dropout(dropout), epsilon
 
-    def forward(
-        self, x: Float[Tensor, "nodes dim"], edges: Float[Tensor, "edges dim"], graph: GraphBatch
-    ) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "edges dim"]]:
+    def forward(self, x: NodeVectors, edges: EdgeVectors, graph: GraphBatch) -> tuple[NodeVectors, EdgeVectors]:
         starts, ends = graph.edge_sources, graph.edges_into.transposed
         gate = self.edge(edges) + take(starts, self.start(x)) + take(ends, self.end(x))
         share = gate.sigmoid()
@@ -120,7 +116,7 @@ class Gated(nn.Module):
         self.edges = EdgeEncoder(edges, dim) if edges else None
         self.no_columns = None if edges else nn.Parameter(torch.zeros(dim))
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         if self.no_columns is not None:
             edges = self.no_columns.expand(graph.num_edges, -1)
         else:

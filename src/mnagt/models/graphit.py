@@ -9,9 +9,6 @@ branch, not after, and in a choice of readout; its encoding of paths by GCKN is 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from jaxtyping import Float
-from torch import Tensor
-
 from mnagt.attention.attend import Heads
 from mnagt.attention.biases import DiffusionBias, RandomWalkBias
 from mnagt.attention.kernels import Hop, Hops
@@ -24,6 +21,7 @@ from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.norms import BatchNorm
 from mnagt.nn.readouts import READOUTS
+from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import NonNegativeFloat, NonNegativeInt, OneOf
 
 
@@ -58,7 +56,7 @@ class TiedAttention(DegreeScaledAttention):
         super().__init__(config.dim, [Hop(0)], heads=config.heads, head_dim=config.head_dim, bias=bias)
         del self.to_key
 
-    def _project(self, hops: Hops) -> tuple[Heads, Heads, tuple[Float[Tensor, "nodes dim"], ...]]:
+    def _project(self, hops: Hops) -> tuple[Heads, Heads, tuple[NodeVectors, ...]]:
         query = self.to_query([hops[0]]).unflatten(2, (self.heads, self.head_dim))
         return query, query, (hops[0],)
 

@@ -31,6 +31,7 @@ from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import SelfAttention, feed_forward
 from mnagt.nn.norms import LayerNorm
 from mnagt.nn.readouts import ClsNode
+from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import Fraction, PositiveInt
 
 
@@ -58,7 +59,7 @@ class CentralityEncoder(NodeEncoder):
         for table in (self.edges_in, self.edges_out):
             nn.init.normal_(table.weight, std=0.02)
 
-    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, graph: GraphBatch) -> NodeVectors:
         degrees = (graph.in_degree, graph.neighbours.transposed.ptr.diff())
         tables = (self.edges_in.weight, self.edges_out.weight)
         return super().forward(graph) + sum(
@@ -94,9 +95,7 @@ class GraphormerLayer(nn.Module):
         self.norm_attention, self.norm_ffn = LayerNorm(dim), LayerNorm(dim)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, bias: Float[Tensor, "pairs heads"]
-    ) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch, bias: Float[Tensor, "pairs heads"]) -> NodeVectors:
         x = x + self.dropout(self.attention(self.norm_attention(x), graph, bias))
         return x + self.dropout(self.ffn(self.norm_ffn(x)))
 
@@ -109,7 +108,7 @@ class GraphormerStack(nn.Module):
         self.bias, self.layers, self.norm = bias, nn.ModuleList(layers), LayerNorm(dim)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         bias, x = self.bias(graph), self.dropout(x)
         for layer in self.layers:
             x = layer(x, graph, bias)

@@ -13,8 +13,7 @@ in the original: the residual of the first layer does not bypass it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from mnagt.attention.kernels import Hop
 from mnagt.attention.multi_kernel import MultiKernelAttention
@@ -29,6 +28,7 @@ from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import PostNormLayer
 from mnagt.nn.norms import LayerNorm
+from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import Fraction, PositiveInt
 
 
@@ -54,7 +54,7 @@ class GnnEncoder(NodeEncoder):
         super().__init__(columns, dim)
         self.gnn, self.project = nn.ModuleList(gnn), Linear(dim, dim)
 
-    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, graph: GraphBatch) -> NodeVectors:
         x = super().forward(graph)
         for layer in self.gnn:
             x = layer(x, graph)
@@ -68,7 +68,7 @@ class Normalised(nn.Module):
         super().__init__()
         self.norm = LayerNorm(dim)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return self.norm(x)
 
 

@@ -10,8 +10,7 @@ LayerNorm after each hop, which keeps sums over many neighbours in bounds; sever
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from mnagt.attention.kernels import SeparateGnns
 from mnagt.attention.multi_kernel import MultiKernelAttention
@@ -25,6 +24,7 @@ from mnagt.nn.encoders import EdgeEncoder
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import Layer
 from mnagt.nn.norms import LayerNorm
+from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import NonNegativeInt
 
 
@@ -57,7 +57,7 @@ class DyMpn(nn.Module):
         self.norm = LayerNorm(dim)
         self.edges = EdgeEncoder(edges, dim) if edges else None
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         start = self.first(x)
         if self.edges is not None:
             start = start + graph.edges_into @ self.edges(graph)

@@ -27,6 +27,7 @@ from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import feed_forward
 from mnagt.nn.norms import NORMS, Rows
+from mnagt.nn.shapes import EdgeVectors, NodeVectors
 from mnagt.registry import lookup
 from mnagt.settings import NonNegativeInt, PositiveInt
 
@@ -34,8 +35,6 @@ SCORE = 5.0
 """Scores are cut to this magnitude."""
 EPS = 1e-6
 """Added to the sum of a node's weights."""
-
-Edges = Float[Tensor, "edges dim"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,8 @@ class EdgeAttention(nn.Module):
         self.heads = heads
 
     def forward(
-        self, x: Float[Tensor, "nodes dim"], edges: Edges | None, graph: GraphBatch
-    ) -> tuple[Float[Tensor, "nodes dim"], Edges | None]:
+        self, x: NodeVectors, edges: EdgeVectors | None, graph: GraphBatch
+    ) -> tuple[NodeVectors, EdgeVectors | None]:
         if edges is None and along_edges(x, graph):
             from mnagt.ops.edge_attention import AttendAlongEdges, Score
 
@@ -112,8 +111,8 @@ class GtLayer(nn.Module):
         self.of_edges = Branches(config.dim, config.norm, config.dropout, "edges") if updates_edges else None
 
     def forward(
-        self, x: Float[Tensor, "nodes dim"], edges: Edges | None, graph: GraphBatch
-    ) -> tuple[Float[Tensor, "nodes dim"], Edges | None]:
+        self, x: NodeVectors, edges: EdgeVectors | None, graph: GraphBatch
+    ) -> tuple[NodeVectors, EdgeVectors | None]:
         z, score = self.attention(x, edges, graph)
         x = self.of_nodes(x, z, graph)
         if edges is not None and score is not None and self.of_edges is not None:
@@ -129,7 +128,7 @@ class GtStack(nn.Module):
         self.edges = EdgeEncoder(columns, dim) if columns else None
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         edges = None if self.edges is None else self.edges(graph)
         for layer in self.layers:
             x, edges = layer(x, edges, graph)

@@ -23,6 +23,7 @@ from mnagt.models.config import EdgeConfig, HeadDropoutConfig, Repeats
 from mnagt.nn.convolutions import GCN, GCNE, Block
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.readouts import Max, Mean, Readout
+from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import Gt, Le
 
 
@@ -33,12 +34,10 @@ class SelfAttentionPool(nn.Module):
         super().__init__()
         self.ratio, self.score = ratio, Linear(dim, 1)
 
-    def scores(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
+    def scores(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
         return torch.tanh(propagate(self.score(x), graph))
 
-    def forward(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
-    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
         score = self.scores(x, graph)
         smaller, rows = induce_subgraph(graph, is_top(score[:, 0], graph, self.ratio))
         return (x * score).index_select(0, rows), smaller
@@ -52,7 +51,7 @@ class Hierarchy(Readout):
         self.blocks, self.pools = nn.ModuleList(blocks), nn.ModuleList(pools)
         self.mean, self.max = Mean(dim), Max(dim)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs twice_dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs twice_dim"]:
         read, graphs = [], graph.num_graphs
         for block, pool in zip(self.blocks, self.pools, strict=True):
             x, graph = pool(block(x, graph), graph)

@@ -32,6 +32,7 @@ from mnagt.models.config import ReadoutName, Repeats, TransformerLayerConfig
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.norms import BatchNorm
+from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 
@@ -68,7 +69,7 @@ class SpectralEncoder(NodeEncoder):
         layer = nn.TransformerEncoderLayer(width, config.spectrum_heads, 2 * width, config.dropout, batch_first=True)
         self.transformer = nn.TransformerEncoder(layer, config.spectrum_depth, enable_nested_tensor=False)
 
-    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, graph: GraphBatch) -> NodeVectors:
         x = super().forward(graph)
         encoding = graph.encodings.get("spectrum")
         encoding = spectrum(graph, self.eigenvectors) if encoding is None else encoding

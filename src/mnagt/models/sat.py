@@ -25,6 +25,7 @@ from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import PostNormLayer
 from mnagt.nn.norms import NORMS, BatchNorm
+from mnagt.nn.shapes import NodeVectors
 from mnagt.registry import lookup
 from mnagt.settings import Fraction, NonNegativeInt, PositiveInt
 
@@ -56,7 +57,7 @@ class StructureExtractor(nn.Module):
         self.convs = nn.ModuleList([convolution(conv, dim, edges) for _ in range(hops)])
         self.norm, self.project = BatchNorm((hops + 1) * dim), Linear((hops + 1) * dim, dim)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         outputs = [x]
         for conv in self.convs:
             outputs.append(conv(outputs[-1], graph).relu())

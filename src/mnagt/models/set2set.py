@@ -19,6 +19,7 @@ from mnagt.models.config import ConvolutionConfig, HeadDropoutConfig, Repeats
 from mnagt.nn.convolutions import Block, convolution
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.readouts import Readout, softmax_within
+from mnagt.nn.shapes import NodeVectors
 
 
 class Set2Set(Readout):
@@ -34,7 +35,7 @@ class Set2Set(Readout):
         super().__init__(2 * dim)
         self.steps, self.lstm = steps, nn.LSTMCell(2 * dim, dim)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs twice_dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs twice_dim"]:
         read = x.new_zeros(graph.num_graphs, self.dim)
         state = None
         for _ in range(self.steps):

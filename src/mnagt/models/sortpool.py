@@ -24,6 +24,7 @@ from mnagt.models.config import HeadDropoutConfig, Repeats
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.readouts import Readout
+from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import Ge, PositiveInt
 
 
@@ -35,7 +36,7 @@ class TanhStack(nn.Module):
         self.dropout = Dropout(dropout)
         self.maps = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes all_dims"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "nodes all_dims"]:
         outputs = []
         for project in self.maps:
             x = torch.tanh(propagate(project(self.dropout(x)), graph, "row"))
@@ -43,7 +44,7 @@ class TanhStack(nn.Module):
         return torch.cat(outputs, dim=1)
 
 
-def sorted_nodes(x: Float[Tensor, "nodes dim"], graph: GraphBatch, k: int) -> Float[Tensor, "graphs k dim"]:
+def sorted_nodes(x: NodeVectors, graph: GraphBatch, k: int) -> Float[Tensor, "graphs k dim"]:
     """The k nodes of each graph with the largest last column, in that order; zeros where there are fewer."""
     order, graphs = sort_by_score(x.detach()[:, -1], graph), graph.num_graphs
     rank = torch.arange(graph.num_nodes, device=x.device) - graph.node_ptr[graph.graph_of_node]
@@ -65,7 +66,7 @@ class SortPool(Readout):
         self.k, self.window, self.places = k, window, places
         self.each, self.along = Linear(dim, channels[0]), Linear(window * channels[0], channels[1])
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs out"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs out"]:
         row = self.each(sorted_nodes(x, graph, self.k)).relu()
         row = row[:, : self.k // 2 * 2].unflatten(1, (-1, 2)).amax(dim=2)
         windows = torch.cat([row[:, i : i + self.places] for i in range(self.window)], dim=2)

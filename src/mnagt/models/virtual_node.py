@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
@@ -23,6 +22,7 @@ from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel, make_head
 from mnagt.nn.norms import BatchNorm
 from mnagt.nn.readouts import READOUTS
+from mnagt.nn.shapes import GraphVectors, NodeVectors
 from mnagt.registry import lookup
 
 
@@ -36,7 +36,7 @@ class Update(nn.Module):
         self.norm_second = BatchNorm(dim, relu=True, rows="graphs")
         self.dropout = Dropout(dropout)
 
-    def forward(self, virtual: Float[Tensor, "graphs dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def forward(self, virtual: GraphVectors, graph: GraphBatch) -> GraphVectors:
         hidden = self.norm_first(self.first(virtual), graph)
         return self.dropout(self.norm_second(self.second(hidden), graph))
 
@@ -54,7 +54,7 @@ class WithVirtualNode(nn.Module):
         self.layers, self.updates = nn.ModuleList(layers), nn.ModuleList(updates)
         self.start = nn.Parameter(torch.zeros(dim))
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         virtual = self.start.expand(graph.num_graphs, -1)
         for i, layer in enumerate(self.layers):
             received = x + take(graph.graph_of, virtual)

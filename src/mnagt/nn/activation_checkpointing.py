@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from mnagt.graphs.batch import GraphBatch
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.norms import freeze_running_statistics
+from mnagt.nn.shapes import NodeVectors
 
 
 class CheckpointedModel(nn.Module):
@@ -30,9 +31,7 @@ class CheckpointedModel(nn.Module):
             x = self._run_layer(layer, x, graph)
         return self.model.head(self.model.readout(x, graph))
 
-    def _run_layer(
-        self, layer: nn.Module, x: Float[Tensor, "nodes dim"], graph: GraphBatch
-    ) -> Float[Tensor, "nodes dim"]:
+    def _run_layer(self, layer: nn.Module, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         is_captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
         if is_captured and layer in self._random_layers:
             raise RuntimeError("a layer with dropout cannot be both captured in a CUDA graph and checkpointed")

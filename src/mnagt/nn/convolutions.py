@@ -20,6 +20,7 @@ from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
 from mnagt.nn.encoders import EdgeEncoder
 from mnagt.nn.norms import BatchNorm
+from mnagt.nn.shapes import NodeVectors
 from mnagt.ops.functional import has_kernel, linear
 from mnagt.registry import lookup
 
@@ -35,13 +36,11 @@ class Mlp(nn.Module):
         self.first, self.second = Linear(dim, hidden, bias=False), Linear(hidden, dim)
         self.norm = BatchNorm(hidden, relu=True)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return self.second(self.norm(self.first(x), graph))
 
 
-def messages(
-    x: Float[Tensor, "nodes dim"], edges: EdgeEncoder, graph: GraphBatch, *, with_self: bool = False
-) -> Float[Tensor, "nodes dim"]:
+def messages(x: NodeVectors, edges: EdgeEncoder, graph: GraphBatch, *, with_self: bool = False) -> NodeVectors:
     r""":math:`\sum_{e: u \to v} \mathrm{ReLU}(x_u + e)` for each node v, plus :math:`x_v` ``with_self``."""
     if edges.kinds is not None and graph.num_edges and has_kernel(x):
         from mnagt.ops.messages import Edges, SumMessages
@@ -53,7 +52,7 @@ def messages(
     return x + y if with_self else y
 
 
-def along_edges(x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> bool:
+def along_edges(x: NodeVectors, graph: GraphBatch) -> bool:
     """Whether attention along edges is better done without storing what edges carry."""
     if not has_kernel(x):
         return False
@@ -77,7 +76,7 @@ class GCN(nn.Module):
         super().__init__()
         self.project = Linear(dim, dim)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return propagate(self.project(x), graph)
 
 
@@ -95,7 +94,7 @@ class GCNE(nn.Module):
         self.edges, self.project = EdgeEncoder(edges, dim), Linear(dim, dim)
         self.loop = nn.Parameter(torch.zeros(dim))
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         h, root = self.project(x), graph.inv_sqrt_degree
         message = (take(graph.edge_sources, h) + self.edges(graph)).relu()
         message = message * root[graph.source][:, None].to(message.dtype)
@@ -114,7 +113,7 @@ class SAGE(nn.Module):
         self.own, self.others = Linear(dim, dim, bias=False), Linear(dim, dim, bias=False)
         self.edges = EdgeEncoder(edges, dim) if edges else None
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         share = graph.in_degree.clamp(min=1).double().reciprocal()
         if self.edges is None:
             around = graph.neighbours.product(x, after=share)
@@ -146,7 +145,7 @@ class GAT(nn.Module):
         self.edges = EdgeEncoder(edges, dim) if edges else None
         self.edge_score = Linear(dim, heads, bias=False) if edges else None  # c
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         h = self.project(x)
         if self.edges is None and along_edges(h, graph):
             from mnagt.ops.edge_attention import AttendAlongEdges, Score
@@ -162,7 +161,7 @@ class GAT(nn.Module):
         return graph.edges_into @ message + self._weigh(h, on_self)
 
     def weights(
-        self, h: Float[Tensor, "nodes dim"], graph: GraphBatch
+        self, h: NodeVectors, graph: GraphBatch
     ) -> tuple[Float[Tensor, "edges heads"], Float[Tensor, "nodes heads"]]:
         """Attention weights of the edges, and of each node's loop."""
         as_source, as_destination = self._scores(h)
@@ -179,7 +178,7 @@ class GAT(nn.Module):
         total = graph.edges_into @ on_edges + on_self
         return on_edges / take(ends, total), on_self / total
 
-    def _scores(self, h: Float[Tensor, "nodes dim"]) -> tuple[Float[Tensor, "nodes heads"], ...]:
+    def _scores(self, h: NodeVectors) -> tuple[Float[Tensor, "nodes heads"], ...]:
         """What a node adds to the scores of edges out of it, and of those into it."""
         weight = torch.cat([torch.block_diag(*self.from_score), torch.block_diag(*self.to_score)])
         return linear(h, weight).to(weight.dtype).chunk(2, dim=1)
@@ -195,7 +194,7 @@ class GIN(nn.Module):
         super().__init__()
         self.mlp = Mlp(dim, hidden or dim)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return self.mlp(graph.neighbours.product(x, with_self=True), graph)
 
 
@@ -207,7 +206,7 @@ class GINE(nn.Module):
         self.edges = EdgeEncoder(edges, dim)
         self.mlp = Mlp(dim, hidden or dim)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return self.mlp(messages(x, self.edges, graph, with_self=True), graph)
 
 
@@ -219,7 +218,7 @@ class Block(nn.Module):
         self.conv = conv
         self.norm, self.dropout = BatchNorm(dim, relu=relu), Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return self.dropout(self.norm(self.conv(x, graph), graph))
 
 

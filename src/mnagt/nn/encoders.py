@@ -16,6 +16,7 @@ from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
 from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm, Rows
+from mnagt.nn.shapes import EdgeVectors, NodeVectors
 
 MAX_KINDS = 256
 """Edges with at most so many combinations of labels have one table of vectors."""
@@ -59,7 +60,7 @@ class Degree(nn.Module):
         self.table = nn.Embedding(last + 1, dim)
         self.last = last
 
-    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, graph: GraphBatch) -> NodeVectors:
         return look_up(self.table.weight, graph.in_degree.clamp(max=self.last))
 
 
@@ -103,7 +104,7 @@ class EdgeEncoder(nn.Module):
         kinds = torch.cartesian_prod(*map(torch.arange, self.sizes)).view(-1, len(self.sizes)) - 1 if is_few else None
         self.register_buffer("kinds", kinds, persistent=False)
 
-    def forward(self, graph: GraphBatch) -> Float[Tensor, "edges dim"]:
+    def forward(self, graph: GraphBatch) -> EdgeVectors:
         return self.columns(graph.edge_labels, graph.edge_values, graph)
 
     def table(self) -> Float[Tensor, "kinds dim"]:
@@ -150,7 +151,7 @@ class NodeEncoder(nn.Module):
         self.ego_statistics = Continuous(3 * ego_radius, dim) if ego_radius else None
         self.laplacian = nn.Linear(laplacian, dim, bias=False) if laplacian else None
 
-    def forward(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, graph: GraphBatch) -> NodeVectors:
         if self.columns is not None:
             x = self.columns(graph.node_labels, graph.node_values, graph)
         else:

@@ -15,6 +15,7 @@ from mnagt.linear import Linear
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.layer import Layer
 from mnagt.nn.readouts import Readout
+from mnagt.nn.shapes import GraphVectors, NodeVectors
 
 HeadKind = Literal["mlp", "linear"]
 
@@ -37,18 +38,18 @@ class GraphModel(nn.Module):
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
         return self.head(self.embed(graph))
 
-    def embed(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def embed(self, graph: GraphBatch) -> GraphVectors:
         """The vector of each graph that the head maps to outputs."""
         return self.read_out(*self.encode(graph))
 
-    def encode(self, graph: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphBatch]:
+    def encode(self, graph: GraphBatch) -> tuple[NodeVectors, GraphBatch]:
         """The input of the first layer, and the graph that layers and readout see: a readout may add to both."""
         for kind, columns in (("node", self.features.nodes), ("edge", self.features.edges)):
             if missing := graph.describe_missing_columns(kind, columns):
                 raise InputError(f"the model reads {missing}; give it graphs like those it was built for")
         return self.readout.prepare(self.encoder(graph), graph)
 
-    def read_out(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs readout_dim"]:
+    def read_out(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs readout_dim"]:
         """From what ``encode`` gives to what ``embed`` gives: ``readout(layers(x))``."""
         for layer in self.layers:
             x = layer(x, graph)

@@ -21,6 +21,7 @@ from mnagt.nn.convolutions import GIN, GINE, Block
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import Layer, LayerScale
 from mnagt.nn.norms import BatchNorm
+from mnagt.nn.shapes import EdgeVectors, NodeVectors
 
 
 class FusedModel:
@@ -127,9 +128,7 @@ class _FusedConv:
         factor, summand = _affine(conv.norm) if isinstance(conv, Block) else (torch.ones(()).double(), 0.0)
         self.second = _then(inner.mlp.second, factor.expand(inner.mlp.second.out_features), summand)
 
-    def __call__(
-        self, x: Float[Tensor, "nodes dim"], edges: Float[Tensor, "edges dim"] | None, graph: GraphBatch
-    ) -> Float[Tensor, "nodes dim"]:
+    def __call__(self, x: NodeVectors, edges: EdgeVectors | None, graph: GraphBatch) -> NodeVectors:
         if edges is None:
             around = graph.neighbours.product(x, with_self=True)
         else:
@@ -175,7 +174,7 @@ class _FusedLayer(nn.Module):
         self.first, self.act = _Map((first.weight.double() * factor).to(like), bias.to(like)), act
         self.last = _then(last, scale_ffn.factor.double())
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         seen, edges = [torch.addcmul(self.summand, x, self.factor)], [None] * (len(self.gnn) + 1)
         if self.kind is not None and self.edge_table is not None:
             edges = self.edge_table.index_select(0, self.kind(graph)).split(x.shape[1], dim=1)

@@ -15,13 +15,14 @@ from mnagt.graphs.adjacency import Norm, propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.linear import Linear
 from mnagt.nn.norms import as_graph_norm
+from mnagt.nn.shapes import NodeVectors
 from mnagt.ops.functional import scaled_add
 
 
 class IdentityResidual(nn.Module):
     """The residual of the original Transformer: X."""
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return x
 
 
@@ -32,7 +33,7 @@ class PropagatedResidual(nn.Module):
         super().__init__()
         self.norm: Norm = norm
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return propagate(x, graph, self.norm)
 
 
@@ -43,7 +44,7 @@ class LayerScale(nn.Module):
         super().__init__()
         self.factor = nn.Parameter(torch.full((dim,), start))
 
-    def forward(self, x: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors) -> NodeVectors:
         return self.factor * x
 
 
@@ -86,37 +87,32 @@ class Layer(nn.Module):
         self.adjacency: Norm = adjacency
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        x = self._add_attention(self.attend(x, graph), self.residual(x, graph))
-        return add_branch(x, self.scale_ffn, self.dropout(self.ffn(self.norm_ffn(x, graph))))
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
+        x = add_branch(self.attend(x, graph), self.mixer, self.dropout, self.scale_attention, self.residual(x, graph))
+        return add_branch(self.norm_ffn(x, graph), self.ffn, self.dropout, self.scale_ffn, x)
 
-    def _add_attention(
-        self, z: Float[Tensor, "nodes kernels dim"], residual: Float[Tensor, "nodes dim"]
-    ) -> Float[Tensor, "nodes dim"]:
-        """``residual + scale(dropout(mixer(z)))``; without dropout an adaptive mixer does it in one operation."""
-        if isinstance(self.mixer, Adaptive) and not (self.training and self.dropout.p):
-            factor = None if self.scale_attention is None else self.scale_attention.factor
-            return self.mixer.mix(z, factor, residual)
-        return add_branch(residual, self.scale_attention, self.dropout(self.mixer(z)))
-
-    def attend(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
+    def attend(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
         """The output of attention through each kernel, before the mixer."""
         return self.attention(self.hops(x, graph))
 
-    def hops(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Hops:
+    def hops(self, x: NodeVectors, graph: GraphBatch) -> Hops:
         """The input of the kernels."""
         return Hops(self.norm_attention(x, graph), graph, list(self.gnn), self.adjacency)
 
-    def kernel_weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes kernels"] | None:
+    def kernel_weights(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "nodes kernels"] | None:
         """The weight of each kernel at each node; None where the mixer has no weights."""
         return self.mixer.weights(self.attend(x, graph)).squeeze(2) if isinstance(self.mixer, Adaptive) else None
 
 
 def add_branch(
-    residual: Float[Tensor, "nodes dim"], scale: LayerScale | None, branch: Float[Tensor, "nodes dim"]
-) -> Float[Tensor, "nodes dim"]:
-    """``residual + scale(branch)``."""
-    return branch + residual if scale is None else scaled_add(branch, scale.factor, residual)
+    z: Float[Tensor, "nodes ..."], merge: nn.Module, dropout: Dropout, scale: LayerScale | None, residual: NodeVectors
+) -> NodeVectors:
+    """``residual + scale(dropout(merge(z)))``, which for an adaptive mixer without dropout is one operation."""
+    factor = None if scale is None else scale.factor
+    if isinstance(merge, Adaptive) and not (dropout.training and dropout.p):
+        return merge.mix(z, factor, residual)
+    branch = dropout(merge(z))
+    return branch + residual if factor is None else scaled_add(branch, factor, residual)
 
 
 def feed_forward(dim: int, hidden: int, dropout: float = 0.0, activation: type[nn.Module] = nn.GELU) -> nn.Sequential:
@@ -135,11 +131,12 @@ class PostNormLayer(Layer):
               X' = \mathrm{norm}(\mathrm{FFN}(Z') + Z')
     """
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        x = self.norm_attention(self._add_attention(self.attend(x, graph), self.residual(x, graph)), graph)
-        return self.norm_ffn(add_branch(x, self.scale_ffn, self.dropout(self.ffn(x))), graph)
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
+        x = add_branch(self.attend(x, graph), self.mixer, self.dropout, self.scale_attention, self.residual(x, graph))
+        x = self.norm_attention(x, graph)
+        return self.norm_ffn(add_branch(x, self.ffn, self.dropout, self.scale_ffn, x), graph)
 
-    def hops(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Hops:
+    def hops(self, x: NodeVectors, graph: GraphBatch) -> Hops:
         return Hops(x, graph, list(self.gnn), self.adjacency)
 
 
@@ -151,9 +148,7 @@ class SelfAttention(nn.Module):
         self.to_inner, self.to_out = Linear(dim, 3 * dim), Linear(dim, dim)
         self.heads, self.dropout = heads, dropout
 
-    def forward(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, bias: PairBias | None = None
-    ) -> Float[Tensor, "nodes dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch, bias: PairBias | None = None) -> NodeVectors:
         q, k, v = self.to_inner(x).unflatten(1, (3, self.heads, -1)).unbind(1)
         z = attend(q, k, v, graph, bias=bias, dropout=self.dropout if self.training else 0.0)
         return self.to_out(z.flatten(1))

@@ -11,6 +11,7 @@ from mnagt.graphs.sparse import take
 from mnagt.graphs.virtual_node import add_virtual_nodes
 from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm
+from mnagt.nn.shapes import GraphVectors, NodeVectors
 
 
 class Readout(nn.Module):
@@ -20,9 +21,7 @@ class Readout(nn.Module):
         super().__init__()
         self.dim = dim
 
-    def prepare(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
-    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+    def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
         return x, graph
 
     @property
@@ -32,19 +31,19 @@ class Readout(nn.Module):
 
 
 class Sum(Readout):
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return graph.nodes_of @ x
 
 
 class Mean(Readout):
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return graph.nodes_of @ x / graph.node_ptr.diff().clamp(min=1)[:, None].to(x.dtype)
 
 
 class Max(Readout):
     """The largest entry of each column; zero for a graph without nodes."""
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         index = graph.graph_of_node[:, None].expand_as(x)
         return x.new_zeros(graph.num_graphs, x.shape[1]).scatter_reduce(0, index, x, "amax", include_self=False)
 
@@ -57,7 +56,7 @@ class SumMeanMax(Readout):
         self.parts = nn.ModuleList([Sum(dim), Mean(dim), Max(dim)])
         self.merge = Linear(3 * dim, dim)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return self.merge(torch.cat([part(x, graph) for part in self.parts], dim=1))
 
 
@@ -76,10 +75,10 @@ class Attention(Readout):
         super().__init__(dim)
         self.score = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 1, bias=False))
 
-    def weights(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
+    def weights(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "nodes 1"]:
         return softmax_within(self.score(x).float(), graph)
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return graph.nodes_of @ (self.weights(x, graph).to(x.dtype) * x)
 
 
@@ -94,15 +93,13 @@ class VirtualNode(Readout):
         self.start = nn.Parameter(torch.zeros(dim))
         nn.init.normal_(self.start, std=dim**-0.5)
 
-    def prepare(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
-    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+    def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
         more, index = add_virtual_nodes(graph, is_connected=self.is_connected)
         spread = x.new_zeros(more.num_nodes, x.shape[1]).index_copy(0, index, x)
         ends = more.node_ptr[1:] - 1
         return spread.index_copy(0, ends, self.start.to(x.dtype).expand(len(ends), -1)), more
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return x.index_select(0, graph.node_ptr[1:] - 1)
 
 
@@ -125,14 +122,12 @@ class Concat(Readout):
     def encodings(self) -> dict[str, int]:
         return {name: size for part in self.parts for name, size in part.encodings.items()}
 
-    def prepare(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
-    ) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
+    def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
         for part in reversed(self.parts):
             x, graph = part.prepare(x, graph)
         return x, graph
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs all_dims"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs all_dims"]:
         return self.norm(torch.cat([part(x, graph) for part in self.parts], dim=1), graph)
 
 

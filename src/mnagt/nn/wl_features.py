@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.embedding import look_up
 from mnagt.graphs.weisfeiler_lehman import wl_colours
 from mnagt.nn.readouts import Readout
+from mnagt.nn.shapes import GraphVectors, NodeVectors
 
 COLOURS, FEATURES = "wl-colours", "wl-features"
 """Encodings of nodes: the WL colours, which can be computed once for a data set, and the vectors looked up for them."""
@@ -52,18 +53,16 @@ class WLFeatures(Readout):
             vocabulary = most_common_colours(colours[:, r], graph, self.vocabulary_size, self.min_graphs)
             row[vocabulary % SLOTS] = torch.arange(len(vocabulary), dtype=torch.int32) + r * self.vocabulary_size
 
-    def prepare(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch
-    ) -> tuple[Float[Tensor, "nodes dim"], GraphBatch]:
+    def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[NodeVectors, GraphBatch]:
         """Adds the features of the nodes to the graph's encodings, unless they are there."""
         if FEATURES in graph.encodings:
             return x, graph
         return x, replace(graph, encodings={**graph.encodings, FEATURES: self.node_features(graph)})
 
-    def forward(self, x: Float[Tensor, "nodes dim"], graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return graph.nodes_of @ graph.encodings[FEATURES]
 
-    def node_features(self, graph: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def node_features(self, graph: GraphBatch) -> NodeVectors:
         r"""The summand of each node, :math:`\sum_r T_r[c_r(v)]`."""
         colours = graph.encodings.get(COLOURS)
         colours = wl_colours(graph, self.iterations) if colours is None else colours

@@ -13,12 +13,16 @@ from torch import Tensor
 
 from mnagt.errors import InputError, quote
 from mnagt.metrics import Reliability
+from mnagt.settings import check_constraints
 from mnagt.tasks.target_column import TargetColumn
 
 NO_CLASS = -100
 """The class of a graph whose label is missing: cross entropy ignores it."""
 
-Score = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
+Output = Float[Tensor, "graphs outputs"]
+"""What a model gives for each graph."""
+ScoreGroups = list[Float[Tensor, "group_size"]]
+Score = Callable[[Output], Float[Tensor, "graphs"]]
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Task(ABC):
         for field in fields(self):  # type: ignore[arg-type]
             if not isinstance(value := getattr(self, field.name), str | int | float | tuple):
                 object.__setattr__(self, field.name, tuple(value))
+        check_constraints(self)
 
     # Description
 
@@ -167,7 +172,7 @@ class Task(ABC):
     def decode(self, output: Tensor) -> dict[str, list]:
         """Predictions as columns of a table with a row for each graph."""
 
-    def suggest(self, output: Float[Tensor, "graphs outputs"], count: int = 5) -> list[list[Suggestion]]:
+    def suggest(self, output: Output, count: int = 5) -> list[list[Suggestion]]:
         """The ``count`` most probable sequences of words for each graph."""
         raise InputError(f"only a model that predicts words can suggest names, and the task is {self.kind}")
 
@@ -179,13 +184,13 @@ class Task(ABC):
         """The outputs that have these probabilities: the inverse of ``to_probability``."""
         return probability
 
-    def target_probability(self, target: Tensor) -> Float[Tensor, "graphs outputs"]:
+    def target_probability(self, target: Tensor) -> Output:
         """The value of ``to_probability`` for a perfect prediction; NaN where the target is missing."""
         raise InputError(
             f"a random forest predicts classes and numbers, and the task is {self.kind}; set forest_trees to 0"
         )
 
-    def convert_output(self, output: Float[Tensor, "graphs outputs"], source: "Task") -> Tensor:
+    def convert_output(self, output: Output, source: "Task") -> Tensor:
         """Outputs of a model for ``source`` as a model for this task would give them; see ``can_join``."""
         return output
 
@@ -196,29 +201,25 @@ class Task(ABC):
         """How many groups of targets have conformal thresholds of their own."""
         return 0
 
-    def conformal_scores(
-        self, output: Float[Tensor, "graphs outputs"], target: Tensor
-    ) -> list[Float[Tensor, "group_size"]]:
+    def conformal_scores(self, output: Output, target: Tensor) -> ScoreGroups:
         """Nonconformity scores (the larger, the worse the prediction) of the targets of each group."""
         return []
 
-    def prediction_sets(
-        self, output: Float[Tensor, "graphs outputs"], thresholds: Float[Tensor, "groups"], level: float
-    ) -> dict[str, list]:
+    def prediction_sets(self, output: Output, thresholds: Float[Tensor, "groups"], level: float) -> dict[str, list]:
         """Sets or intervals of all values whose conformal score is within ``thresholds``, as columns of a table.
 
         ``output`` is calibrated; ``level`` is part of the columns' names.
         """
         raise InputError(f"prediction sets and intervals need classes or numbers, and the task is {self.kind}")
 
-    def reliability(self, output: Float[Tensor, "graphs outputs"], target: Tensor) -> Reliability | None:
+    def reliability(self, output: Output, target: Tensor) -> Reliability | None:
         """How well probabilities match frequencies; None where outputs are no probabilities of classes."""
         return None
 
     # Explanation
 
     def explained_outputs(
-        self, output: Float[Tensor, "graphs outputs"], target: str | None = None, class_names: Sequence[str] = ()
+        self, output: Output, target: str | None = None, class_names: Sequence[str] = ()
     ) -> list[ExplainedOutput]:
         """For each row of ``output`` the number to explain: what is predicted, or the class or column ``target``.
 
@@ -247,8 +248,9 @@ class ColumnTask(Task):
     """A task with one output for each column of the targets; NaN marks missing values."""
 
     names: tuple[str, ...]
-    """Of the columns."""
     is_parsable: ClassVar[bool] = True
+    expected_cell: ClassVar[str]
+    """What a cell of a target column may hold, for messages."""
 
     @property
     def num_outputs(self) -> int:
@@ -267,6 +269,16 @@ class ColumnTask(Task):
     @classmethod
     def from_columns(cls, columns: Sequence[TargetColumn]) -> "ColumnTask":
         return cls(tuple(column.name for column in columns))
+
+    def parse_targets(self, columns: Sequence[TargetColumn]) -> Float[Tensor, "graphs targets"]:
+        expected = f"neither {self.expected_cell} nor empty; fix it"
+        parsed = [column.parse(self.parse_cell, math.nan, expected) for column in columns]
+        return torch.tensor(parsed, dtype=torch.float32).T.contiguous()
+
+    @staticmethod
+    @abstractmethod
+    def parse_cell(text: str) -> float | None:
+        """The target in a cell, or None."""
 
 
 def choose_outputs(

@@ -1,6 +1,5 @@
 """Several numbers for each graph."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,8 +10,10 @@ from torch import Tensor
 
 from mnagt import metrics
 from mnagt.errors import InputError
-from mnagt.tasks.base import ColumnTask, ExplainedOutput, Task, choose_outputs, constant, divide
-from mnagt.tasks.target_column import TargetColumn, parse_number
+from mnagt.tasks.base import ColumnTask, ExplainedOutput, ScoreGroups, Task, choose_outputs, constant, divide
+from mnagt.tasks.target_column import parse_number
+
+Values = Float[Tensor, "graphs columns"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ class Regression(ColumnTask):
     has_probability: ClassVar[bool] = False
     is_signed: ClassVar[bool] = True
     fitted_fields: ClassVar[tuple[str, ...]] = ("mean", "std")
+    expected_cell: ClassVar[str] = "a number"
+    parse_cell = staticmethod(parse_number)
 
-    def fit(self, target: Float[Tensor, "graphs columns"]) -> "Regression":
+    def fit(self, target: Values) -> "Regression":
         columns = [column[column.isfinite()].double() for column in target.unbind(dim=1)]
         for name, column in zip(self.names, columns, strict=True):
             if len(column) == 0:
@@ -50,38 +53,34 @@ class Regression(ColumnTask):
             return like.new_zeros(self.num_outputs), like.new_ones(self.num_outputs)
         return constant(self.mean, like.dtype, like.device), constant(self.std, like.dtype, like.device)
 
-    def standardise(self, value: Float[Tensor, "graphs columns"]) -> Float[Tensor, "graphs columns"]:
+    def standardise(self, value: Values) -> Values:
         """(value - mean) / std of each column."""
         mean, std = self._mean_and_std(value)
         return (value - mean) / std
 
-    def to_units(self, output: Float[Tensor, "graphs columns"]) -> Float[Tensor, "graphs columns"]:
+    def to_units(self, output: Values) -> Values:
         """Outputs in the units of the targets: the inverse of ``standardise``."""
         mean, std = self._mean_and_std(output)
         return output * std + mean
 
-    def loss(
-        self, output: Float[Tensor, "graphs columns"], target: Float[Tensor, "graphs columns"]
-    ) -> Float[Tensor, ""]:
+    def loss(self, output: Values, target: Values) -> Float[Tensor, ""]:
         error = (output - self.standardise(target.nan_to_num())).square()
         return divide((error * target.isfinite()).sum(), self.loss_weight(target))
 
-    def scores(
-        self, output: Float[Tensor, "graphs columns"], target: Float[Tensor, "graphs columns"]
-    ) -> dict[str, float]:
+    def scores(self, output: Values, target: Values) -> dict[str, float]:
         is_labelled = target.isfinite()
         predicted, target = self.to_units(output)[is_labelled], target[is_labelled]
         return {"rmse": metrics.rmse(predicted, target), "mae": metrics.mae(predicted, target)}
 
-    def decode(self, output: Float[Tensor, "graphs columns"]) -> dict[str, list]:
+    def decode(self, output: Values) -> dict[str, list]:
         value = self.to_units(output).cpu()
         return {name: value[:, i].tolist() for i, name in enumerate(self.names)}
 
-    def target_probability(self, target: Float[Tensor, "graphs columns"]) -> Float[Tensor, "graphs columns"]:
+    def target_probability(self, target: Values) -> Values:
         """The standardised targets."""
         return self.standardise(target)
 
-    def convert_output(self, output: Float[Tensor, "graphs columns"], source: Task) -> Float[Tensor, "graphs columns"]:
+    def convert_output(self, output: Values, source: Task) -> Values:
         """Outputs standardised with the mean and deviation of this task in place of those of ``source``."""
         if not isinstance(source, Regression) or source == self:
             return output
@@ -91,16 +90,12 @@ class Regression(ColumnTask):
     def num_thresholds(self) -> int:
         return self.num_outputs
 
-    def conformal_scores(
-        self, output: Float[Tensor, "graphs columns"], target: Float[Tensor, "graphs columns"]
-    ) -> list[Float[Tensor, "group_size"]]:
+    def conformal_scores(self, output: Values, target: Values) -> ScoreGroups:
         """The absolute error of each column, in its units."""
         errors = (self.to_units(output) - target).abs()
         return [column[column.isfinite()] for column in errors.unbind(dim=1)]
 
-    def prediction_sets(
-        self, output: Float[Tensor, "graphs columns"], thresholds: Float[Tensor, "columns"], level: float
-    ) -> dict[str, list]:
+    def prediction_sets(self, output: Values, thresholds: Float[Tensor, "columns"], level: float) -> dict[str, list]:
         """The ends of an interval around each number."""
         values = self.to_units(output).double()
         ends = {"low": values - thresholds, "high": values + thresholds}
@@ -111,7 +106,7 @@ class Regression(ColumnTask):
         }
 
     def explained_outputs(
-        self, output: Float[Tensor, "graphs columns"], target: str | None = None, class_names: Sequence[str] = ()
+        self, output: Values, target: str | None = None, class_names: Sequence[str] = ()
     ) -> list[ExplainedOutput]:
         """The value of the first column, or of ``target``. Confidence falls as exp(-|change| / std)."""
         std = self.std or (1.0,) * self.num_outputs
@@ -126,8 +121,3 @@ class Regression(ColumnTask):
 
         chosen = choose_outputs(target, (self.names,), "number", torch.zeros(len(output), dtype=torch.long))
         return [explain_value(i, row[i].item()) for i, row in zip(chosen, output, strict=True)]
-
-    def parse_targets(self, columns: Sequence[TargetColumn]) -> Float[Tensor, "graphs columns"]:
-        expected = "neither a number nor empty; fix it"
-        parsed = [column.parse(parse_number, math.nan, expected) for column in columns]
-        return torch.tensor(parsed, dtype=torch.float32).T.contiguous()

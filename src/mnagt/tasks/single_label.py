@@ -11,8 +11,11 @@ from torch import Tensor
 
 from mnagt import metrics
 from mnagt.errors import InputError, join_names, quote
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Task, choose_outputs, constant, divide
+from mnagt.tasks.base import NO_CLASS, ExplainedOutput, ScoreGroups, Task, choose_outputs, constant, divide
 from mnagt.tasks.target_column import TargetColumn, parse_class
+
+Logits = Float[Tensor, "graphs classes"]
+Classes = Int[Tensor, "graphs"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class SingleLabel(Task):
     def class_names(self) -> tuple[str, ...]:
         return self.classes
 
-    def with_class_weights(self, target: Int[Tensor, "graphs"]) -> "SingleLabel":
+    def with_class_weights(self, target: Classes) -> "SingleLabel":
         """The weight of a class is (number of graphs) / (number of classes · graphs of this class)."""
         counts = torch.bincount(target[target >= 0].cpu(), minlength=self.num_outputs).clamp(min=1)
         return replace(self, weights=tuple((counts.sum() / (len(counts) * counts)).tolist()))
@@ -62,25 +65,25 @@ class SingleLabel(Task):
     def with_label_smoothing(self, share: float) -> "SingleLabel":
         return replace(self, smoothing=share)
 
-    def loss(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
+    def loss(self, output: Logits, target: Classes) -> Float[Tensor, ""]:
         weight = constant(self.weights, output.dtype, output.device) if self.weights else None
         loss = F.cross_entropy(output, target, weight, reduction="sum", label_smoothing=self.smoothing)
         return divide(loss, self.loss_weight(target))
 
-    def loss_weight(self, target: Int[Tensor, "graphs"]) -> Float[Tensor, ""]:
+    def loss_weight(self, target: Classes) -> Float[Tensor, ""]:
         is_labelled = target != NO_CLASS
         if not self.weights:
             return is_labelled.sum().float()
         weights = constant(self.weights, torch.float32, target.device)
         return (weights[target.clamp(min=0)] * is_labelled).sum()
 
-    def stratification_classes(self, target: Int[Tensor, "graphs"]) -> Int[Tensor, "graphs"]:
+    def stratification_classes(self, target: Classes) -> Classes:
         return target
 
-    def scores(self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]) -> dict[str, float]:
+    def scores(self, output: Logits, target: Classes) -> dict[str, float]:
         return {"accuracy": metrics.accuracy(output.argmax(dim=1), target)}
 
-    def decode(self, output: Float[Tensor, "graphs classes"]) -> dict[str, list]:
+    def decode(self, output: Logits) -> dict[str, list]:
         probability = output.softmax(dim=1).cpu()
         columns: dict[str, list] = {"prediction": [self.classes[i] for i in probability.argmax(dim=1).tolist()]}
         return columns | {f"p({name})": probability[:, i].tolist() for i, name in enumerate(self.classes)}
@@ -91,7 +94,7 @@ class SingleLabel(Task):
     def from_probability(self, probability: Float[Tensor, "*any classes"]) -> Float[Tensor, "*any classes"]:
         return probability.clamp(min=torch.finfo(probability.dtype).tiny).log()
 
-    def target_probability(self, target: Int[Tensor, "graphs"]) -> Float[Tensor, "graphs classes"]:
+    def target_probability(self, target: Classes) -> Logits:
         one_hot = F.one_hot(target.clamp(min=0), self.num_outputs).float()
         return one_hot.where((target != NO_CLASS)[:, None], torch.nan)
 
@@ -99,16 +102,12 @@ class SingleLabel(Task):
     def num_thresholds(self) -> int:
         return self.num_outputs
 
-    def conformal_scores(
-        self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]
-    ) -> list[Float[Tensor, "group_size"]]:
+    def conformal_scores(self, output: Logits, target: Classes) -> ScoreGroups:
         """One minus the probability of the label, for the graphs of each class."""
         scores = 1 - output.softmax(dim=1)
         return [scores[target == c, c] for c in range(self.num_outputs)]
 
-    def is_in_set(
-        self, output: Float[Tensor, "graphs classes"], thresholds: Float[Tensor, "classes"]
-    ) -> Bool[Tensor, "graphs classes"]:
+    def is_in_set(self, output: Logits, thresholds: Float[Tensor, "classes"]) -> Bool[Tensor, "graphs classes"]:
         """Which classes are in the prediction set of each graph: those within the thresholds, and the most probable.
 
         Label-conditional split-conformal prediction (Vovk, 2012).
@@ -117,16 +116,12 @@ class SingleLabel(Task):
         is_within = (1 - probability).double() <= thresholds.to(output.device)
         return is_within | F.one_hot(probability.argmax(dim=1), self.num_outputs).bool()
 
-    def prediction_sets(
-        self, output: Float[Tensor, "graphs classes"], thresholds: Float[Tensor, "classes"], level: float
-    ) -> dict[str, list]:
+    def prediction_sets(self, output: Logits, thresholds: Float[Tensor, "classes"], level: float) -> dict[str, list]:
         rows = self.is_in_set(output, thresholds).tolist()
         sets = ["|".join(name for name, is_in in zip(self.classes, row, strict=True) if is_in) for row in rows]
         return {f"set({level:g})": sets}
 
-    def reliability(
-        self, output: Float[Tensor, "graphs classes"], target: Int[Tensor, "graphs"]
-    ) -> metrics.Reliability:
+    def reliability(self, output: Logits, target: Classes) -> metrics.Reliability:
         """The Brier score summed over classes; the calibration error of the predicted class."""
         probability = output.double().softmax(dim=1)
         confidence, predicted = probability.max(dim=1)
@@ -134,13 +129,13 @@ class SingleLabel(Task):
         return metrics.Reliability(brier, metrics.expected_calibration_error(confidence, predicted == target))
 
     def explained_outputs(
-        self, output: Float[Tensor, "graphs classes"], target: str | None = None, class_names: Sequence[str] = ()
+        self, output: Logits, target: str | None = None, class_names: Sequence[str] = ()
     ) -> list[ExplainedOutput]:
         """The log-odds of the predicted class, or of ``target``."""
         names = class_names if len(class_names) == len(self.classes) else self.classes
 
         def explain_class(c: int) -> ExplainedOutput:
-            def log_odds(out: Float[Tensor, "graphs classes"]) -> Float[Tensor, "graphs"]:
+            def log_odds(out: Logits) -> Float[Tensor, "graphs"]:
                 others = torch.cat([out[:, :c], out[:, c + 1 :]], dim=1)
                 return out[:, c] - others.logsumexp(dim=1)
 
@@ -158,7 +153,7 @@ class SingleLabel(Task):
             )
         return cls(column.classes)
 
-    def parse_targets(self, columns: Sequence[TargetColumn]) -> Int[Tensor, "graphs"]:
+    def parse_targets(self, columns: Sequence[TargetColumn]) -> Classes:
         index = {name: i for i, name in enumerate(self.classes)}
         expected = f"not one of the classes: {join_names(index)}"
         parsed = _single(columns).parse(lambda text: index.get(parse_class(text)), NO_CLASS, expected)

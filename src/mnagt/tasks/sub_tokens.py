@@ -14,10 +14,14 @@ from torch import Tensor
 
 from mnagt import metrics
 from mnagt.errors import InputError, quote
-from mnagt.settings import PositiveInt, check_constraints
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Suggestion, Task, divide
+from mnagt.settings import PositiveInt
+from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Output, Suggestion, Task, divide
 
 UNKNOWN, END = "__UNK__", "__EOS__"
+
+
+WordKeys = Int[Tensor, "graphs longest"]
+PositionClasses = Int[Tensor, "graphs positions"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,6 @@ class SubTokens(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_constraints(self)
         if not self.words:
             raise InputError("a task of words needs a vocabulary, got no words")
 
@@ -63,7 +66,7 @@ class SubTokens(Task):
         """Targets are keys of words, the same for every vocabulary."""
         return self.kind == other.kind
 
-    def fit(self, target: Int[Tensor, "graphs longest"]) -> "SubTokens":
+    def fit(self, target: WordKeys) -> "SubTokens":
         """Take the most common words as vocabulary; of equally common words, those that come first."""
         keys = target.flatten().cpu()
         keys, index, counts = keys[keys >= 0].unique(return_inverse=True, return_counts=True)
@@ -73,30 +76,28 @@ class SubTokens(Task):
         word_of = {word_key(word): word for word in self.words}
         return replace(self, words=tuple(word_of[key] for key in keys[order].tolist()))
 
-    def loss(self, output: Float[Tensor, "graphs outputs"], target: Int[Tensor, "graphs longest"]) -> Float[Tensor, ""]:
+    def loss(self, output: Output, target: WordKeys) -> Float[Tensor, ""]:
         classes = self._classes(target).flatten()
         loss = F.cross_entropy(self._by_position(output).flatten(0, 1), classes, reduction="sum")
         return divide(loss, (classes != NO_CLASS).sum())
 
-    def loss_weight(self, target: Int[Tensor, "graphs longest"]) -> Float[Tensor, ""]:
+    def loss_weight(self, target: WordKeys) -> Float[Tensor, ""]:
         return (self._classes(target) != NO_CLASS).sum().float()
 
-    def reduce_output(
-        self, output: Float[Tensor, "graphs outputs"] | Int[Tensor, "graphs positions"]
-    ) -> Int[Tensor, "graphs positions"]:
+    def reduce_output(self, output: Output | PositionClasses) -> PositionClasses:
         """The predicted classes: in ogbg-code2 5 numbers for each graph in place of 25,010."""
         return self._by_position(output).argmax(dim=2) if output.is_floating_point() else output
 
     def scores(
         self,
-        output: Float[Tensor, "graphs outputs"] | Int[Tensor, "graphs positions"],
-        target: Int[Tensor, "graphs longest"],
+        output: Output | PositionClasses,
+        target: WordKeys,
     ) -> dict[str, float]:
         predicted = self._cut_at_end(self.reduce_output(output))
         keys = torch.tensor([*map(word_key, (*self.words, UNKNOWN)), NO_CLASS], device=predicted.device)
         return metrics.set_f1(keys[predicted], target)
 
-    def decode(self, output: Float[Tensor, "graphs outputs"]) -> dict[str, list]:
+    def decode(self, output: Output) -> dict[str, list]:
         """The most probable class at each position up to the first ``END``, and the probability of the sequence."""
         probability, classes = self._by_position(output).softmax(dim=2).max(dim=2)
         predicted = self._cut_at_end(classes)
@@ -112,7 +113,7 @@ class SubTokens(Task):
     def from_probability(self, probability: Float[Tensor, "*any outputs"]) -> Float[Tensor, "*any outputs"]:
         return probability.clamp(min=torch.finfo(probability.dtype).tiny).log()
 
-    def suggest(self, output: Float[Tensor, "graphs outputs"], count: int = 5) -> list[list[Suggestion]]:
+    def suggest(self, output: Output, count: int = 5) -> list[list[Suggestion]]:
         """The ``count`` most probable sequences for each graph that are not empty and have no ``UNKNOWN``."""
         logs = self._by_position(output).log_softmax(dim=2)
         words = logs[:, :, : len(self.words)].topk(min(count, len(self.words)), dim=2)
@@ -133,7 +134,7 @@ class SubTokens(Task):
         return [Suggestion(tuple(self.words[i] for i in prefix), math.exp(total)) for total, prefix in best]
 
     def explained_outputs(
-        self, output: Float[Tensor, "graphs outputs"], target: str | None = None, class_names: Sequence[str] = ()
+        self, output: Output, target: str | None = None, class_names: Sequence[str] = ()
     ) -> list[ExplainedOutput]:
         """The log-probability of the predicted words and the ``END`` after them."""
         if target is not None:
@@ -142,7 +143,7 @@ class SubTokens(Task):
         def explain_words(classes: Int[Tensor, "positions"], words: str) -> ExplainedOutput:
             classes = classes[: int((classes == self._end).cumsum(dim=0).eq(0).sum()) + 1]  # up to the first END
 
-            def log_probability(out: Float[Tensor, "graphs outputs"]) -> Float[Tensor, "graphs"]:
+            def log_probability(out: Output) -> Float[Tensor, "graphs"]:
                 logs = self._by_position(out).log_softmax(dim=2)
                 return logs[:, torch.arange(len(classes)), classes.to(out.device)].sum(dim=1)
 
@@ -158,14 +159,14 @@ class SubTokens(Task):
         """The class of ``END``. The class before it is ``UNKNOWN``; those below are words."""
         return len(self.words) + 1
 
-    def _by_position(self, output: Float[Tensor, "graphs outputs"]) -> Float[Tensor, "graphs positions classes"]:
+    def _by_position(self, output: Output) -> Float[Tensor, "graphs positions classes"]:
         return output.unflatten(1, (self.positions, -1))
 
-    def _cut_at_end(self, classes: Int[Tensor, "graphs positions"]) -> Int[Tensor, "graphs positions"]:
+    def _cut_at_end(self, classes: PositionClasses) -> PositionClasses:
         """The classes with ``END`` at all positions after the first ``END``."""
         return classes.where((classes == self._end).cumsum(dim=1) == 0, self._end)
 
-    def _classes(self, target: Int[Tensor, "graphs longest"]) -> Int[Tensor, "graphs positions"]:
+    def _classes(self, target: WordKeys) -> PositionClasses:
         """The class at each position; ``NO_CLASS`` at all positions of a graph whose target is missing."""
         keys, class_of = _sorted_keys(self.words, target.device)
         padding = max(self.positions - target.shape[1], 0)
@@ -180,7 +181,7 @@ def word_key(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def word_keys(sequences: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], Int[Tensor, "graphs longest"]]:
+def word_keys(sequences: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], WordKeys]:
     """The distinct words of these sequences in order of appearance, and the sequences as targets of ``SubTokens``."""
     key_of = {word: word_key(word) for sequence in sequences for word in sequence}
     longest = max(map(len, sequences), default=0)
