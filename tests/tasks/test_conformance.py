@@ -171,7 +171,7 @@ def test_settings_of_the_loss_are_taken_or_refused_by_name(case):
             assert task.kind in str(error)  # noqa: PT017
             assert setting in str(error)  # noqa: PT017
     if task.is_labelled:
-        plain = task.without_class_weights()
+        plain = task.with_plain_loss()
         torch.testing.assert_close(plain.loss(output, target), CASES[task.kind][0].fit(target).loss(output, target))
 
 

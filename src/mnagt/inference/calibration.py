@@ -83,7 +83,7 @@ def fit_temperature(task: Task, output: Float[Tensor, "graphs outputs"], target:
     """
     if not task.has_probability:
         return 1.0
-    task = task.without_class_weights()
+    task = task.with_plain_loss()
     output, low, high = output.double(), -math.log(50), math.log(50)
 
     def negative_log_posterior(log: float) -> float:

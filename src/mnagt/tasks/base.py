@@ -128,8 +128,8 @@ class Task(ABC):
         """This task with a loss in which every class of the training targets weighs the same."""
         raise InputError(f"class weights need classes, and the task is {self.kind}; leave out class_weights")
 
-    def without_class_weights(self) -> "Task":
-        """This task with a loss in which every graph weighs the same: the negative log-likelihood."""
+    def with_plain_loss(self) -> "Task":
+        """This task with the negative log-likelihood as its loss: no class weights, no label smoothing."""
         return self
 
     def with_label_smoothing(self, share: float) -> "Task":

@@ -42,7 +42,7 @@ class MultiLabel(ColumnTask):
         has_both = (positives > 0) & (negatives > 0)
         return replace(self, weights=tuple((negatives / positives).where(has_both, 1.0).tolist()))
 
-    def without_class_weights(self) -> "MultiLabel":
+    def with_plain_loss(self) -> "MultiLabel":
         return replace(self, weights=())
 
     def loss(self, output: Labels, target: Labels) -> Float[Tensor, ""]:

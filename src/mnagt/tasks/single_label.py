@@ -59,8 +59,8 @@ class SingleLabel(Task):
         counts = torch.bincount(target[target >= 0].cpu(), minlength=self.num_outputs).clamp(min=1)
         return replace(self, weights=tuple((counts.sum() / (len(counts) * counts)).tolist()))
 
-    def without_class_weights(self) -> "SingleLabel":
-        return replace(self, weights=())
+    def with_plain_loss(self) -> "SingleLabel":
+        return replace(self, weights=(), smoothing=0.0)
 
     def with_label_smoothing(self, share: float) -> "SingleLabel":
         return replace(self, smoothing=share)
