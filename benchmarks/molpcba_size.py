@@ -20,7 +20,7 @@ from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.ogb import ATOMS, BONDS, Links, pack_links
 from mnagt.data.splits import official_split
-from mnagt.inference.outputs import matmul_precision, outputs_and_targets
+from mnagt.inference.outputs import compute_outputs, matmul_precision
 from mnagt.models.registry import MODELS, build_model
 from mnagt.runs.config import TrainConfig
 from mnagt.tasks import MultiLabel
@@ -129,7 +129,8 @@ def main() -> None:
     with measure("an epoch, with its validation"):
         trainer.run()
     with measure("outputs of the test part"), matmul_precision(trainer.device, config.precision):
-        output, target = outputs_and_targets(model, trainer.dataset, split.test, config.batch_size)
+        output = compute_outputs(model, trainer.dataset, split.test, config.batch_size)
+        target = trainer.dataset.targets[split.test.to(trainer.dataset.device)]
     with measure("scores of the test part"):
         scores = task.scores(output, target)
     print(

@@ -255,7 +255,7 @@ def single(folder: Path, exported: Path) -> dict[str, float]:
         "model_ms": model,
         "onnx_ms": lambda: onnx(batch()),
         "predict_ms": lambda: trained.predict(graphs, torch.tensor([next(places)])),
-        "predict_onnx_ms": lambda: trained.answers(compute_outputs(onnx, graphs, torch.tensor([next(places)]))),
+        "predict_onnx_ms": lambda: trained.decode(compute_outputs(onnx, graphs, torch.tensor([next(places)]))),
     }
     return {name: 1000 * taken for name, taken in common.medians(variants, ROUNDS, warm_up=20).items()}
 

@@ -58,7 +58,7 @@ def test_losses_and_weights_are_those_of_eager_steps(mutag, model, settings):
     recorded, eager = (trainer(mutag, model, replace(SLOW, cuda_graphs=mode), settings) for mode in ("auto", "never"))
     start = vector(eager.model)
     told = [run.run().history for run in (recorded, eager)]
-    assert recorded._step == recorded._step_captured
+    assert recorded._is_captured
     for one, other in zip(*told, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-3)
     apart, way = vector(recorded.model) - vector(eager.model), vector(eager.model) - start
@@ -94,7 +94,7 @@ def test_what_cannot_be_recorded_runs_eagerly(mutag, caplog):
     plain = run._update
     run._update = lambda batch: (plain(batch), run.model(batch).sum().item())[0]  # waits for the GPU
     run.run()
-    assert "not recorded" in caplog.text
+    assert "not captured" in caplog.text
 
 
 @needs_gpu
@@ -115,7 +115,7 @@ def test_garbage_of_an_earlier_training_does_not_break_a_recording(mutag, caplog
 
     run._update = update
     run.run()
-    assert "not recorded" not in caplog.text
+    assert "not captured" not in caplog.text
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])

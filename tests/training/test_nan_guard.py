@@ -12,11 +12,10 @@ from mnagt.data.registry import load_dataset
 from mnagt.data.splits import random_split
 from mnagt.errors import InputError
 from mnagt.files import read_json
-from mnagt.inference.weights import load_tensors
+from mnagt.inference.weights import load_tensors, select_prefix
 from mnagt.models.registry import build_model
 from mnagt.ops.adamw import FlatAdamW
 from mnagt.runs.config import TrainConfig
-from mnagt.training.checkpoint import select_prefix
 from mnagt.training.nan_guard import are_finite
 from mnagt.training.optim import ClippedAdamW
 from mnagt.training.trainer import NOT_FINITE, Trainer
@@ -70,7 +69,7 @@ def test_an_overflow_stops_the_run_at_its_step_and_names_its_graphs(mutag, preci
     tensors, position = load_tensors(tmp_path / "last")
     assert position["step"] == step - 1
     assert are_finite(tensors)
-    kept = select_prefix("model", tensors)
+    kept = select_prefix("model/", tensors)
     for name, p in run.model.named_parameters():
         assert torch.equal(p.cpu(), kept[name]), name
 

@@ -98,15 +98,14 @@ def run_config(args: argparse.Namespace) -> RunConfig:
 def run_train(args: argparse.Namespace) -> int:
     """Trains a model, keeps the weights of the epoch with the best validation score, and scores them once on the test
     part."""
-    from mnagt.runs.folder import check_has_run, read_run_config
+    from mnagt.runs.folder import read_run_config
     from mnagt.training.distributed import is_first
-    from mnagt.training.progress import reporter
+    from mnagt.training.progress import pick_reporter
     from mnagt.training.run import resume, train
     from mnagt.training.trainer import Interrupted
 
     if args.resume:
         _refuse_settings(args)
-        check_has_run(args.resume)
         config, out = read_run_config(args.resume), args.resume
         start = partial(resume, out)
     else:
@@ -117,7 +116,7 @@ def run_train(args: argparse.Namespace) -> int:
         start = partial(train, config, out)
     _limit_cublas_workspaces(config)
     try:
-        run = start(reporter=reporter(), tensorboard=args.tensorboard)
+        run = start(reporter=pick_reporter(), tensorboard=args.tensorboard)
     except Interrupted:
         if is_first():
             print(f"mnagt: interrupted, nothing lost; go on with: mnagt train --resume {out}", file=sys.stderr)

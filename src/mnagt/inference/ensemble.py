@@ -65,7 +65,7 @@ class Ensemble(TrainedModel):
     ) -> dict[str, list]:
         """As of one model, and in columns called 'spread' the deviation between the members."""
         each = self._member_outputs(graphs, indices, device)
-        return self.answers(average_outputs(self.task, each), level) | member_deviation(self.task, each)
+        return self.decode(average_outputs(self.task, each), level) | member_deviation(self.task, each)
 
     def _member_outputs(
         self, graphs: Graphs, indices: Int[Tensor, "some"] | None, device: torch.device | str

@@ -1,8 +1,4 @@
-"""What a model folder may hold, and how to know that it is as it was saved.
-
-Nothing in it is ever unpickled. The fingerprints find what was damaged or edited; they are no signature, since whoever
-rewrites the whole folder can rewrite them too.
-"""
+"""What a model folder may hold, and fingerprints that find what was damaged or edited; they are no signature."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,15 +14,13 @@ from mnagt.files import SCRATCH
 CONFIG, WEIGHTS, CALIBRATION, CARD = "config.json", "model.safetensors", "calibration.json", "README.md"
 KNOWN = (CONFIG, WEIGHTS, CALIBRATION, CARD, "LICENSE")
 """All that a model folder holds."""
-RECORDS = ("run.json", "last.safetensors")
-"""By which the folder of a run is known: it holds the model and more."""
 
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill")
 
 
 def check_files(folder: Path) -> None:
-    """Refuse pickles, and what else is not of a model; a run's own folder may hold more."""
-    is_run = any((folder / name).exists() for name in RECORDS)
+    """Refuse pickles, and what else is not of a model; the folder of a run may hold more."""
+    is_run = any((folder / name).exists() for name in ("run.json", "last.safetensors"))
     for path in sorted(folder.iterdir()):
         if path.name.endswith(SCRATCH):  # being written, or left by a writer that was killed
             continue
@@ -54,7 +48,7 @@ def _is_pickle(path: Path) -> bool:
 
 
 def fingerprints(config: Path, weights: Mapping[str, Tensor]) -> dict[str, str]:
-    """Of the config as it stands in its file, and of the weights."""
+    """Digests of the config file and of the weights."""
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -66,7 +60,7 @@ def check_fingerprints(folder: Path, weights: Mapping[str, Tensor], note: Any) -
     """Refuse a config or weights that are not as they were saved. ``note`` came with the weights."""
     if not isinstance(note, dict):  # saved before there were any
         return
-    for what, found in fingerprints(folder / CONFIG, weights).items():
-        if note.get(what) != found:
-            path = folder / {"config": CONFIG, "weights": WEIGHTS}[what]
-            raise InputError(f"{path}: changed since the model was saved; restore it or train again")
+    found = fingerprints(folder / CONFIG, weights)
+    for what, file in (("config", CONFIG), ("weights", WEIGHTS)):
+        if note.get(what) != found[what]:
+            raise InputError(f"{folder / file}: changed since the model was saved; restore it or train again")

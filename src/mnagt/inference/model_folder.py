@@ -19,7 +19,7 @@ from mnagt.files import read_json, write_json, write_text
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.inference.calibration import Calibration
-from mnagt.inference.model_card import model_card
+from mnagt.inference.model_card import render_card
 from mnagt.inference.model_files import (
     CALIBRATION,
     CARD,
@@ -31,7 +31,7 @@ from mnagt.inference.model_files import (
 )
 from mnagt.inference.outputs import compute_outputs
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
-from mnagt.inference.weights import check_weights, load_tensors, load_weights, save_tensors
+from mnagt.inference.weights import add_prefix, check_weights, load_tensors, save_tensors, select_prefix
 from mnagt.migrations import rename_weights
 from mnagt.models.registry import build_model, full_settings
 from mnagt.nn.graph_model import GraphModel
@@ -82,8 +82,8 @@ class TrainedModel:
     ) -> Float[Tensor, "some outputs"]:
         """Outputs for the graphs ``indices`` (all, if None), in that order; with a forest, those of the ensemble."""
         dataset, indices = self._read(graphs, indices, device)
-        is_on_cpu = dataset.device.type == "cpu"
-        return compute_outputs(self.predictor(len(indices) if is_on_cpu else None), dataset, indices).cpu()
+        predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None)
+        return compute_outputs(predictor, dataset, indices).cpu()
 
     def predictor(self, num_graphs: int | None = None) -> GraphModel | ForestEnsemble:
         """The module from a batch to outputs: the model, or the ensemble with its forest.
@@ -111,7 +111,7 @@ class TrainedModel:
     ) -> Float[Tensor, "some dim"]:
         """The vector of each of these graphs that the model's head maps to outputs."""
         dataset, indices = self._read(graphs, indices, device)
-        return compute_outputs(_Embedder(self.model), dataset, indices).cpu()
+        return compute_outputs(self.model.eval().embed, dataset, indices).cpu()
 
     def _read(
         self, graphs: Graphs, indices: Int[Tensor, "some"] | None, device: torch.device | str
@@ -130,14 +130,14 @@ class TrainedModel:
         *,
         level: float | None = None,
     ) -> dict[str, list]:
-        """Answers as columns of a table, one row a graph. The graphs may come as a batch (``from_pyg``, ...).
+        """Predictions as columns of a table, one row a graph. The graphs may come as a batch (``from_pyg``, ...).
 
-        With a ``level``, of a calibrated model: also sets or intervals that hold the truth in that share of cases.
+        With a ``level``, of a calibrated model: also sets or intervals that hold the target in that share of cases.
         """
-        return self.answers(self.outputs(graphs, indices, device), level)
+        return self.decode(self.outputs(graphs, indices, device), level)
 
-    def answers(self, output: Float[Tensor, "some outputs"], level: float | None = None) -> dict[str, list]:
-        """Outputs as ``predict`` gives them."""
+    def decode(self, output: Float[Tensor, "some outputs"], level: float | None = None) -> dict[str, list]:
+        """Outputs as the columns that ``predict`` gives."""
         columns = self.task.decode(self.apply_temperature(output))
         if level is None:
             return columns
@@ -150,10 +150,7 @@ class TrainedModel:
         return output if self.calibration is None else output / self.calibration.temperature
 
     def align(self, dataset: PackedDataset, *, unknown_as_none: bool = False) -> PackedDataset:
-        """The graphs with categories numbered as in training, or an error where the model cannot read them.
-
-        See ``align_categories``.
-        """
+        """The graphs with categories numbered as in training (``align_categories``), or an error where it cannot."""
         return align_categories(
             dataset,
             self.model.features,
@@ -177,12 +174,11 @@ class TrainedModel:
                 "columns": {kind: list(names) for kind, names in self.columns.items()},
             },
         )
-        write_text(folder / CARD, self.card())
+        facts = self.model.features, self.model.parameter_count, self.origin, self.columns
+        write_text(folder / CARD, render_card(self.name, self.settings, self.task, *facts))
         if self.calibration is not None:
             self.save_calibration(folder)
-        weights = self.model.state_dict()
-        if self.forest is not None:
-            weights |= {f"{FOREST}{name}": tensor for name, tensor in self.forest.state_dict().items()}
+        weights = _join_weights(self.model, self.forest)
         save_tensors(folder / WEIGHTS, weights, fingerprints(folder / CONFIG, weights))
 
     def save_pretrained(self, folder: Path | str) -> None:
@@ -197,42 +193,18 @@ class TrainedModel:
         """The model in ``folder``, as ``load_model``."""
         return load_model(folder)
 
-    def card(self) -> str:
-        """What there is to know about the model, as Markdown."""
-        return model_card(
-            self.name,
-            self.settings,
-            self.task,
-            self.model.features,
-            self.model.parameter_count,
-            self.origin,
-            self.columns,
-        )
-
     def save_calibration(self, folder: Path) -> None:
-        """Write only that, beside the model."""
+        """Write the calibration alone, beside the model."""
         assert self.calibration is not None
         write_json(folder / CALIBRATION, self.calibration.to_dict())
-
-
-class _Embedder(nn.Module):
-    """A model without its head."""
-
-    def __init__(self, model: GraphModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs dim"]:
-        return self.model.embed(graph)
 
 
 def as_dataset(graphs: Graphs) -> PackedDataset:
     """The graphs, which may come as a batch."""
     if isinstance(graphs, PackedDataset):
         return graphs
-    return PackedDataset.from_batch(
-        "these graphs", Unlabelled(), replace(graphs, targets=torch.zeros(graphs.num_graphs, 0))
-    )
+    unlabelled = replace(graphs, targets=torch.zeros(graphs.num_graphs, 0))
+    return PackedDataset.from_batch("these graphs", Unlabelled(), unlabelled)
 
 
 def build_or_explain(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
@@ -247,7 +219,7 @@ def build_or_explain(name: str, settings: Mapping[str, Any], features: Features,
 
 @contextmanager
 def _parameters_up_to(most: int) -> Iterator[None]:
-    """What is built within has no more of them: settings that ask for a million layers are refused at the first few."""
+    """Within the block, building more parameters is an error: settings may ask for a million layers."""
     created = 0
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
@@ -286,44 +258,43 @@ def load_model(folder: Path | str) -> TrainedModel:
         settings = full_settings(name, content["model"]["settings"])
         features = from_dict(Features, content["features"], where="features")
         task = task_from_dict(content["task"])
+        definition = name, settings, features, task.num_outputs
         with torch.device("meta"), _parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
-            sketch = build_or_explain(name, settings, features, task.num_outputs)
-            forest_sketch = RandomForest.from_settings(settings, task.num_outputs)
+            expected = _join_weights(*_build(*definition))
     except KeyError as error:
         raise InputError(f"{folder / CONFIG}: no {error} in it; it is damaged or not a model's") from None
     except (TypeError, AttributeError):
         raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again") from None
     except InputError as error:
         raise InputError(f"{folder / CONFIG}: {error}") from None
-    of_model, of_forest = _split_weights(rename_weights(weights))
-    check_weights(sketch, of_model, folder / WEIGHTS)
-    check_weights(forest_sketch or nn.Module(), of_forest, folder / WEIGHTS)
+    renamed = rename_weights(weights)
+    check_weights(expected, renamed, folder / WEIGHTS)
     check_fingerprints(folder, weights, note)
-    model, forest = build_or_explain(name, settings, features, task.num_outputs), None
-    load_weights(model, of_model, folder / WEIGHTS)
-    if forest_sketch is not None:
-        forest = RandomForest.from_settings(settings, task.num_outputs)
-        assert forest is not None
-        load_weights(forest, of_forest, folder / WEIGHTS)
+    model, forest = _build(*definition)
+    model.load_state_dict({name: tensor for name, tensor in renamed.items() if not name.startswith(FOREST)})
+    if forest is not None:
+        forest.load_state_dict(select_prefix(FOREST, renamed))
     origin, vocabularies, columns = (content.get(part, {}) for part in ("origin", "vocabularies", "columns"))
     if not (isinstance(origin, dict) and _are_names(vocabularies) and _are_names(columns)):
         raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again")
-    calibration = _calibration(folder / CALIBRATION, task)
+    path, calibration = folder / CALIBRATION, None
+    if path.exists():
+        calibration = Calibration.from_dict(read_json(path), task, str(path))
     return TrainedModel(model.eval(), task, name, settings, origin, vocabularies, calibration, columns, forest)
 
 
-def _split_weights(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Those of the model, and those of the forest."""
-    forest = {name.removeprefix(FOREST): t for name, t in weights.items() if name.startswith(FOREST)}
-    return {name: t for name, t in weights.items() if not name.startswith(FOREST)}, forest
+def _build(
+    name: str, settings: Mapping[str, Any], features: Features, outputs: int
+) -> tuple[GraphModel, RandomForest | None]:
+    return build_or_explain(name, settings, features, outputs), RandomForest.from_settings(settings, outputs)
+
+
+def _join_weights(model: GraphModel, forest: RandomForest | None) -> dict[str, Tensor]:
+    return model.state_dict() | ({} if forest is None else add_prefix(FOREST, forest.state_dict()))
 
 
 def _are_names(content: Any) -> bool:
-    """Whether it holds lists of texts by name."""
+    """Whether ``content`` maps names to lists of texts."""
     return isinstance(content, dict) and all(
         isinstance(names, list) and all(isinstance(name, str) for name in names) for names in content.values()
     )
-
-
-def _calibration(path: Path, task: Task) -> Calibration | None:
-    return Calibration.from_dict(read_json(path), task, str(path)) if path.exists() else None

@@ -8,11 +8,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
+from mnagt.graphs.batch import GraphBatch
 from mnagt.tasks import Task
 
 
 def compute_outputs(
-    model: nn.Module,
+    model: Callable[[GraphBatch], Tensor],
     dataset: PackedDataset,
     indices: Int[Tensor, "some"],
     batch_size: int = 256,
@@ -22,7 +23,7 @@ def compute_outputs(
 
     ``kept`` reduces the outputs of each batch to what is needed of them (``Task.reduce_output``).
     """
-    if model.training:
+    if isinstance(model, nn.Module) and model.training:
         model.eval()
     if len(indices) == 0:
         return kept(torch.empty(0, dataset.task.num_outputs, device=dataset.device))
@@ -41,13 +42,6 @@ def average_probabilities(
     mean = sum(weight * member for weight, member in zip(weights, members, strict=True))
     assert isinstance(mean, Tensor)
     return task.from_probability(mean)
-
-
-def outputs_and_targets(
-    model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int = 256
-) -> tuple[Tensor, Tensor]:
-    """Outputs for the graphs ``indices``, and their targets."""
-    return compute_outputs(model, dataset, indices, batch_size), dataset.targets[indices.to(dataset.device)]
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def predict(
     if len(selected.indices):
         columns = trained.predict(selected.graphs, selected.indices, pick_device(device), level=level)
     else:
-        columns = trained.answers(torch.zeros(0, trained.task.num_outputs), level)
+        columns = trained.decode(torch.zeros(0, trained.task.num_outputs), level)
     if selected.table is None:
         return {"graph": selected.ids, **columns}
     return _join_table(selected.table, columns, selected.rows.tolist(), selected.notes)

@@ -14,7 +14,7 @@ from mnagt.files import write_atomically
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -> None:
-    """Tensors, and with them a ``note`` that JSON can hold, in one file."""
+    """Write tensors, and a ``note`` that JSON can hold, into one file."""
     owned = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with write_atomically(path) as scratch:
         try:
@@ -24,7 +24,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) ->
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """What ``save_tensors`` wrote."""
+    """The tensors and the note that ``save_tensors`` wrote."""
     if not path.exists():
         raise InputError(f"{path}: no such file")
     try:
@@ -36,24 +36,31 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         raise InputError(f"{path}: damaged or not a checkpoint ({reason}); restore it or train again") from None
 
 
-def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse the weights of another model: names, shapes and dtypes must be those of ``model``."""
-    expected = model.state_dict()
-    prefix = f"{path}: of another model, or another version of it"
+def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under names that begin with ``prefix``."""
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def select_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that ``add_prefix`` put under ``prefix``."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse the weights of another model: names, shapes and dtypes must be those of ``expected``."""
+    problem, remedy = "", "restore the config it came with"
     for name in sorted(expected.keys() | weights.keys()):
-        if name not in weights:
-            raise InputError(f"{prefix}: it lacks {quote(name)}; train again, or restore the config it came with")
-        if name not in expected:
-            raise InputError(f"{prefix}: it has {quote(name)}; train again, or restore the config it came with")
-        if expected[name].shape != weights[name].shape:
-            shapes = f"{tuple(weights[name].shape)}, not {tuple(expected[name].shape)}"
-            raise InputError(f"{prefix}: {name!r} has shape {shapes}; restore the config it came with")
-        if expected[name].dtype != weights[name].dtype:
-            dtypes = f"{weights[name].dtype}, not {expected[name].dtype}"
-            raise InputError(f"{prefix}: {name!r} holds {dtypes}; restore the config it came with")
+        if name not in weights or name not in expected:
+            problem, remedy = f"it {'has' if name in weights else 'lacks'} {quote(name)}", f"train again, or {remedy}"
+        elif expected[name].shape != weights[name].shape:
+            problem = f"{name!r} has shape {tuple(weights[name].shape)}, not {tuple(expected[name].shape)}"
+        elif expected[name].dtype != weights[name].dtype:
+            problem = f"{name!r} holds {weights[name].dtype}, not {expected[name].dtype}"
+        if problem:
+            raise InputError(f"{path}: of another model, or another version of it: {problem}; {remedy}")
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Load ``weights`` into ``model`` after ``check_weights``."""
-    check_weights(model, weights, path)
+    check_weights(model.state_dict(), weights, path)
     model.load_state_dict(dict(weights))

@@ -11,17 +11,8 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.tasks import task_to_dict
 
-_TENSORS = (
-    "node_ptr",
-    "edge_ptr",
-    "source",
-    "in_degree",
-    "targets",
-    "node_labels",
-    "node_values",
-    "edge_labels",
-    "edge_values",
-)
+_COLUMNS = ("node_labels", "node_values", "edge_labels", "edge_values")
+_TENSORS = ("node_ptr", "edge_ptr", "source", "in_degree", "targets", *_COLUMNS)
 _CHUNK = 2**22
 """Rows that are converted at once: columns of a memory-mapped data set are never copied as a whole."""
 
@@ -29,7 +20,7 @@ _CHUNK = 2**22
 def dataset_fingerprint(dataset: PackedDataset) -> dict[str, Any]:
     """Name, counts and a digest of edges, node and edge columns, targets, task and category names.
 
-    Numbers enter the digest as int64 or float32, so that it does not depend on how a data set is stored.
+    Numbers enter the digest as int64 or float32: it does not depend on how a data set is stored.
     """
     digest = hashlib.blake2b(digest_size=12)
     for name in _TENSORS:

@@ -29,13 +29,9 @@ def read_run_config(folder: Path) -> RunConfig:
     return parse_run_config(_read_field(folder, "config"), str(folder / RUN))
 
 
-def check_has_run(folder: Path) -> None:
-    """Refuse a folder without a run to resume."""
+def _read_field(folder: Path, what: str) -> Any:
     if not (folder / RUN).exists():
         raise InputError(f"{folder}: no run in it; `mnagt train DATASET --out {folder}` starts one")
-
-
-def _read_field(folder: Path, what: str) -> Any:
     record = read_json(folder / RUN)
     if not isinstance(record, dict) or what not in record:
         raise InputError(f"{folder / RUN}: no {what!r} in it; it is damaged or not a run's: restore it or train again")

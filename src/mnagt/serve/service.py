@@ -108,7 +108,7 @@ class Service:
                 }
                 for function, names in zip(request.functions, suggestions, strict=True)
             ]
-        columns = self.trained.answers(output, level)
+        columns = self.trained.decode(output, level)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def explain(self, request: ExplainRequest) -> dict[str, Any]:

@@ -1,29 +1,19 @@
-"""Weights and training state on disk: safetensors and JSON, never pickle, always whole."""
+"""The state of a training as tensors by name: optimiser and random generators."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
+from mnagt.inference.weights import select_prefix
 from mnagt.migrations import parameters_of_0_1, rename_weights
 from mnagt.training.distributed import Ranks
 
 
-def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors under the names ``prefix/name``."""
-    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
-
-
-def select_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that ``add_prefix`` put under ``prefix``."""
-    return {name.removeprefix(f"{prefix}/"): t for name, t in tensors.items() if name.startswith(f"{prefix}/")}
-
-
 def model_weights(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of a network under ``prefix``. (0.1 kept a forest beside it, which was not yet grown.)"""
-    return {
-        name: t for name, t in rename_weights(select_prefix(prefix, tensors)).items() if not name.startswith("forest.")
-    }
+    weights = rename_weights(select_prefix(prefix, tensors))
+    return {name: tensor for name, tensor in weights.items() if not name.startswith("forest.")}
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

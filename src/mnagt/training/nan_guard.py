@@ -1,7 +1,8 @@
 """Losses, gradients and weights that are not finite are noticed within a step, without waiting for a GPU."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
 import torch
 from jaxtyping import Float, Int
@@ -35,41 +36,41 @@ def are_finite(tensors: dict[str, Tensor]) -> bool:
 
 
 class Watch:
-    """Checks what the optimiser has ``seen`` of each step: at once on a CPU, one step later on a GPU.
+    """Checks what the optimiser has ``seen`` of each step, and calls ``on_bad`` with the first that is not finite.
 
-    On a GPU a copy is started after the step and read during the next one, so that nothing waits. After a step that is
-    not finite the optimiser leaves the weights alone.
+    On a CPU at once. On a GPU a copy is started after the step and read during the next one, so that nothing waits;
+    after a step that is not finite the optimiser leaves the weights alone.
     """
 
-    def __init__(self, seen: Float[Tensor, "3"]) -> None:
-        self.seen = seen
+    def __init__(self, seen: Float[Tensor, "3"], on_bad: Callable[[Step], NoReturn]) -> None:
+        self.seen, self.on_bad = seen, on_bad
         self.last: Step | None = None
         self._copies: list[tuple[Tensor, torch.cuda.Event, Step]] = []
 
-    def check(self, step: Step) -> Step | None:
-        """Note that ``step`` was taken; the first step that was not finite, if the result is there."""
+    def check(self, step: Step) -> None:
+        """Note that ``step`` was taken."""
         self.last = step
         if not self.seen.is_cuda:
-            return _if_bad(self.seen, step)
+            self._check(self.seen, step)
+            return
         copy, event = torch.empty(3, pin_memory=True), torch.cuda.Event()
         copy.copy_(self.seen, non_blocking=True)
         event.record()
         self._copies.append((copy, event, step))
-        return None if len(self._copies) < 2 else self._look()
+        if len(self._copies) > 1:
+            self._check_copy()
 
-    def check_all(self) -> Step | None:
-        """The first step that was not finite, if any; waits for all steps taken."""
+    def check_all(self) -> None:
+        """Wait for all steps taken, and check them."""
         while self._copies:
-            if bad := self._look():
-                return bad
-        return None
+            self._check_copy()
 
-    def _look(self) -> Step | None:
+    def _check_copy(self) -> None:
         copy, event, step = self._copies.pop(0)
         event.synchronize()
-        return _if_bad(copy, step)
+        self._check(copy, step)
 
-
-def _if_bad(seen: Float[Tensor, "3"], step: Step) -> Step | None:
-    is_bad, loss, norm = seen.tolist()
-    return step._replace(loss=loss, norm=norm) if is_bad else None
+    def _check(self, seen: Float[Tensor, "3"], step: Step) -> None:
+        is_bad, loss, norm = seen.tolist()
+        if is_bad:
+            self.on_bad(step._replace(loss=loss, norm=norm))

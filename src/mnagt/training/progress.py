@@ -1,13 +1,21 @@
-"""What is shown while a model trains: a live line on a terminal, plain lines elsewhere."""
+"""What is shown while a model trains (a live line on a terminal, plain lines elsewhere), and what a run logs."""
 
+import json
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TextIO
+
+from mnagt.errors import InputError
+from mnagt.files import write_error, write_text
+
+METRICS = "metrics.jsonl"
 
 
 class Reporter:
-    """Says nothing. The other reporters are told the same things."""
+    """Is called with the progress of a training; this one shows nothing."""
 
     def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
         """Training of ``epochs`` epochs of ``steps`` steps starts, or goes on after ``history``."""
@@ -29,9 +37,8 @@ class Lines(Reporter):
         self.stream, self.every = stream or sys.stderr, every
 
     def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
-        self.epochs, self.first = epochs, len(history)
-        self.started = self.spoken = time.monotonic()
-        self.graphs = 0
+        self.epochs, self.first, self.graphs = epochs, len(history), 0
+        self.started = self.shown = time.monotonic()
         if history:
             print(f"going on after epoch {len(history)} of {epochs}", file=self.stream)
 
@@ -40,15 +47,13 @@ class Lines(Reporter):
 
     def epoch(self, record: Mapping[str, float], best: float | None) -> None:
         now, done = time.monotonic(), int(record["epoch"])
-        if now - self.spoken < self.every and done < self.epochs:
-            return
-        self.spoken = now
-        print(f"epoch {done}/{self.epochs}  {self.summary(record, best)}", file=self.stream, flush=True)
+        if now - self.shown >= self.every or done >= self.epochs:
+            self.shown = now
+            print(f"epoch {done}/{self.epochs}  {self.summary(record, best)}", file=self.stream, flush=True)
 
     def summary(self, record: Mapping[str, float], best: float | None) -> str:
         """Loss, scores, speed and time left."""
-        elapsed = time.monotonic() - self.started
-        done = int(record["epoch"])
+        elapsed, done = time.monotonic() - self.started, int(record["epoch"])
         left = elapsed / max(1, done - self.first) * (self.epochs - done)
         scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in record.items() if "valid" in name)
         top = "" if best is None else f" (best mean {best:.4f})"
@@ -69,17 +74,14 @@ class Live(Lines):
         words = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
         columns = MofNCompleteColumn(table_column=Column(no_wrap=True)), BarColumn(12), words
         self.bar = Progress(*columns, console=Console(stderr=True), transient=True, expand=True)
-        self.task, self.steps, self.done = (
-            self.bar.add_task("", total=epochs, completed=len(history)),
-            steps,
-            len(history),
-        )
+        self.steps, self.done = steps, len(history)
+        self.task = self.bar.add_task("", total=epochs, completed=self.done)
         self.bar.start()
 
     def step(self, step: int, graphs: int) -> None:
         super().step(step, graphs)
-        if time.monotonic() - self.spoken > 0.1:
-            self.spoken = time.monotonic()
+        if time.monotonic() - self.shown > 0.1:
+            self.shown = time.monotonic()
             self.bar.update(self.task, completed=self.done + step / self.steps)
 
     def epoch(self, record: Mapping[str, float], best: float | None) -> None:
@@ -91,8 +93,46 @@ class Live(Lines):
             self.bar.stop()
 
 
+class RunLogs(ExitStack, Reporter):
+    """Calls ``shown``, and logs each epoch in ``folder``: a line of JSON and, if wanted, TensorBoard's scalars."""
+
+    def __init__(self, folder: Path | None, shown: Reporter, tensorboard: bool) -> None:
+        super().__init__()
+        self.folder, self.shown, self._file, self._board = folder, shown, None, None
+        if tensorboard and folder is not None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise InputError("TensorBoard is not installed: pip install 'mnagt[tensorboard]'") from None
+            self._board = SummaryWriter(str(folder / "tensorboard"))
+            self.callback(self._board.close)
+        self.callback(shown.end)
+
+    def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
+        if self.folder is not None:
+            write_text(self.folder / METRICS, "".join(json.dumps(record) + "\n" for record in history))
+            self._file = self.enter_context((self.folder / METRICS).open("ab", buffering=0))
+        self.shown.begin(epochs, steps, history)
+
+    def step(self, step: int, graphs: int) -> None:
+        self.shown.step(step, graphs)
+
+    def epoch(self, record: Mapping[str, float], best: float | None) -> None:
+        if self.folder is not None and self._file is not None:
+            line = json.dumps(dict(record)).encode() + b"\n"
+            try:
+                while line:
+                    line = line[self._file.write(line) :]
+            except OSError as error:
+                raise write_error(self.folder / METRICS, error) from error
+        if self._board is not None:
+            for name, value in record.items():
+                self._board.add_scalar(name, value, int(record["epoch"]))
+        self.shown.epoch(record, best)
+
+
 def clock(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Seconds as a person says them: 59 s, 3 min 00 s, 1 h 30 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -101,6 +141,6 @@ def clock(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def reporter() -> Reporter:
-    """The one that fits where the program runs."""
+def pick_reporter() -> Reporter:
+    """A live line on a terminal, plain lines elsewhere."""
     return Live() if sys.stderr.isatty() else Lines()

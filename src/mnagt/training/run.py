@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +19,12 @@ from mnagt.inference.model_folder import CONFIG, TrainedModel
 from mnagt.models.registry import full_settings
 from mnagt.runs.config import RunConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
-from mnagt.runs.folder import LAST, RESULT, RUN, SPLIT, check_has_run, load_run_dataset, read_run_config, read_split
+from mnagt.runs.folder import LAST, RESULT, RUN, SPLIT, load_run_dataset, read_run_config, read_split
 from mnagt.runs.split import make_split
 from mnagt.training.distributed import Ranks, join_ranks
 from mnagt.training.fit_model import FittedModel, fit_model
-from mnagt.training.logs import RunLogs
 from mnagt.training.memory_check import explain_out_of_memory
-from mnagt.training.progress import Reporter
+from mnagt.training.progress import Reporter, RunLogs
 
 
 @dataclass(frozen=True)
@@ -81,15 +80,11 @@ def train(
     """
     out = None if out is None else Path(out)
     with join_ranks() as ranks:
-        ranks.broadcast_from_rank0(lambda: _check_free(out))
+        if out is not None and ranks.broadcast_from_rank0(lambda: (out / RUN).exists() or (out / CONFIG).exists()):
+            raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
         config, dataset = _resolve_run(config, dataset)
         split = ranks.broadcast_from_rank0(lambda: make_split(config.split, dataset))
         return _run(config, dataset, split, out, reporter, tensorboard, ranks)
-
-
-def _check_free(out: Path | None) -> None:
-    if out is not None and ((out / RUN).exists() or (out / CONFIG).exists()):
-        raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
 
 
 def _resolve_run(config: RunConfig, dataset: PackedDataset | None) -> tuple[RunConfig, PackedDataset]:
@@ -124,11 +119,10 @@ def resume(out: Path | str, *, reporter: Reporter | None = None, tensorboard: bo
     """
     out = Path(out)
     with join_ranks() as ranks:
-        ranks.broadcast_from_rank0(lambda: check_has_run(out))
-        began = ranks.broadcast_from_rank0(lambda: read_run_config(out))
-        dataset = load_run_dataset(began)
+        config = ranks.broadcast_from_rank0(lambda: read_run_config(out))
+        dataset = load_run_dataset(config)
         split = ranks.broadcast_from_rank0(lambda: read_split(out, dataset))
-        return _run(began, dataset, split, out, reporter, tensorboard, ranks)
+        return _run(config, dataset, split, out, reporter, tensorboard, ranks)
 
 
 def _run(
@@ -147,21 +141,17 @@ def _run(
         raise InputError(
             f"rank {ranks.rank} reads another {dataset.name} than rank 0 ({fingerprint}); give both the same"
         )
-    kept_in = out if ranks.is_first else None
-    with (
-        ExitStack() as held,
-        stop_requests() as should_stop,
-        RunLogs(kept_in, (reporter if ranks.is_first else None) or Reporter(), tensorboard) as logs,
-    ):
+    log_folder, shown = (out, reporter or Reporter()) if ranks.is_first else (None, Reporter())
+    with stop_requests() as should_stop, RunLogs(log_folder, shown, tensorboard) as logs:
 
         def write_run(config: RunConfig) -> None:
-            """Nothing is written for a run that cannot begin, nor by two at once."""
+            """Write settings and split, unless they are there, and lock the run."""
             if out is not None:
                 if not (out / RUN).exists():
                     write_json(out / SPLIT, split.to_dict())
                     write_json(out / RUN, {"config": asdict(config), "dataset": fingerprint})
                 busy = f"{out}: another process is at work on this run; wait for it, or choose another --out"
-                held.enter_context(hold_lock(out / RUN, busy))
+                logs.enter_context(hold_lock(out / RUN, busy))
 
         fitted = fit_model(
             config,
@@ -177,9 +167,9 @@ def _run(
         with explain_out_of_memory(device, config):
             result = _score(fitted, split)
     trained = fitted.to_trained(_describe_origin(fitted, split, result))
-    if kept_in is not None:
-        trained.save(kept_in)
-        write_json(kept_in / RESULT, asdict(result))
+    if log_folder is not None:
+        trained.save(log_folder)
+        write_json(log_folder / RESULT, asdict(result))
     return Run(trained, result, split, fitted.position.history)
 
 

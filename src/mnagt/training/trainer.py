@@ -24,20 +24,12 @@ from mnagt.errors import InputError
 from mnagt.files import write_json
 from mnagt.graphs.batch import GraphBatch
 from mnagt.inference.outputs import autocast, matmul_precision
-from mnagt.inference.weights import check_weights, load_tensors, load_weights, save_tensors
+from mnagt.inference.weights import add_prefix, check_weights, load_tensors, load_weights, save_tensors, select_prefix
 from mnagt.nn.activation_checkpointing import CheckpointedModel
 from mnagt.nn.graph_model import GraphModel
 from mnagt.runs.config import TrainConfig
 from mnagt.tasks import Task
-from mnagt.training.checkpoint import (
-    add_prefix,
-    load_optimizer,
-    model_weights,
-    optimizer_tensors,
-    random_states,
-    select_prefix,
-    set_random_states,
-)
+from mnagt.training.checkpoint import load_optimizer, model_weights, optimizer_tensors, random_states, set_random_states
 from mnagt.training.cuda_graphs import CapturedOutputs, CapturedSteps
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.nan_guard import Step, Watch, are_finite
@@ -47,8 +39,7 @@ from mnagt.training.progress import Reporter
 logger = logging.getLogger(__name__)
 
 EVALUATION_GRAPHS, EVALUATION_NODES = 256, 8192
-"""Graphs, or about so many nodes if that is fewer, that are evaluated at once, even if training batches are smaller: on
-an H200 GIN with a virtual node took 0.01 s for the 4,113 graphs of ogbg-molhiv, and in batches of 32 1.0 s."""
+"""Graphs, or about so many nodes if that is fewer, that are evaluated at once, even if training batches are smaller."""
 CAPTURED_BATCHES = 64
 """A validation part of more batches is evaluated eagerly: kernel launches no longer dominate its time."""
 NOT_FINITE = "not-finite.json"
@@ -61,7 +52,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class Position:
-    """The progress of a training: with weights and optimiser, all that is needed to go on."""
+    """The progress of a training, as it is saved in a checkpoint."""
 
     epoch: int = 0
     """Epochs finished."""
@@ -89,14 +80,10 @@ class Position:
 class Trainer:
     """Trains ``model`` on ``split.train`` and keeps the weights of the epoch with the best score on ``split.valid``.
 
-    The score of an epoch is the mean over the last ``selection_window`` epochs: the best single epoch of a hundred is a
-    lucky one. With GIN on NCI1 it was 1.3 points worse than the last on held-out graphs (docs/log.md).
-
-    With a ``checkpoint`` path the state is saved there, and restored if the file exists: on a CPU the outcome is bit
-    for bit that of a run without interruption. The test part is not read. A loss or gradient that is not finite stops
-    training within a step and never reaches weights or checkpoint.
-
-    In distributed training each of the ``ranks`` has a trainer, and they take every step together.
+    The score of an epoch is the mean over the last ``selection_window`` epochs. With a ``checkpoint`` path the state is
+    saved there, and restored if the file exists: on a CPU the outcome is bit for bit that of a run without
+    interruption. The test part is not read. A loss or gradient that is not finite stops training within a step and
+    never reaches weights or checkpoint. In distributed training each of the ``ranks`` has a trainer.
 
     >>> from mnagt import Trainer, build_model, load_dataset, random_split
     >>> dataset = load_dataset("MUTAG")
@@ -127,7 +114,7 @@ class Trainer:
         self.checkpoint, self.should_stop, self.ranks = checkpoint, should_stop, ranks
         self.reporter = reporter or Reporter()
         self.optimizer = adamw(model, config)
-        self._watch = Watch(self.optimizer.seen)
+        self._watch = Watch(self.optimizer.seen, self._stop_at)
         self._network: nn.Module = model
         if config.activation_checkpointing:
             assert isinstance(model, GraphModel)
@@ -135,18 +122,12 @@ class Trainer:
         self._forward = self._network
         self.ema = copy.deepcopy(model) if config.ema_decay else None
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
-        nodes = float(dataset.sizes.double().mean())
-        self.evaluation_batch_size = max(
-            config.batch_size, min(EVALUATION_GRAPHS, int(EVALUATION_NODES / max(nodes, 1.0)))
-        )
+        nodes = max(float(dataset.sizes.double().mean()), 1.0)
+        self.evaluation_batch_size = max(config.batch_size, min(EVALUATION_GRAPHS, int(EVALUATION_NODES / nodes)))
         self.at = Position()
         self.best: dict[str, Tensor] = {}
-        self._step, self._validate = self._step_eagerly, self._validate_eagerly
         can_capture = ops.is_usable(self.device) and self.dataset.is_resident and not ranks.is_distributed
-        if config.cuda_graphs == "auto" and can_capture:
-            self._step = self._step_captured
-            if len(split.valid) <= CAPTURED_BATCHES * self.evaluation_batch_size:
-                self._validate = self._validate_captured
+        self._is_captured = config.cuda_graphs == "auto" and can_capture
         self._saved = self._counted = time.monotonic()
 
     def run(self) -> Position:
@@ -177,7 +158,8 @@ class Trainer:
                 f"the validation part has no {self.task.metric}: its targets are all alike; split otherwise"
             )
         at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0
-        at.history.append(self._record(loss, valid))
+        record = {"epoch": at.epoch, "loss": loss, "lr": self._rate(at.epoch * self.steps_per_epoch - 1)}
+        at.history.append(record | {f"valid_{name}": score for name, score in valid.items()})
         window = min(self.config.selection_window, self.config.epochs)
         score = mean(record[f"valid_{self.task.metric}"] for record in at.history[-window:])
         if at.epoch >= window and self.task.is_better(score, at.best_score):
@@ -196,8 +178,7 @@ class Trainer:
         for graphs in self.dataset.batch_indices(self.split.train, self.config.batch_size, order, at.step):
             set_rate(self.optimizer, self._rate(at.epoch * self.steps_per_epoch + at.step))
             total += self._step(graphs) * len(graphs)
-            if bad := self._watch.check(Step(at.epoch + 1, at.step + 1, graphs)):
-                self._stop_at(bad)
+            self._watch.check(Step(at.epoch + 1, at.step + 1, graphs))
             if self.ema is not None:
                 _update_ema(self.ema, self.model, self.config.ema_decay if at.epoch or at.step else 0.0)
             at.step += 1
@@ -210,21 +191,23 @@ class Trainer:
                 self.save()
                 if is_over:
                     raise Interrupted
-        if bad := self._watch.check_all():
-            self._stop_at(bad)
+        self._watch.check_all()
         return total.item() / len(self.split.train)
 
     def _count_time(self) -> None:
         now = time.monotonic()
         self.at.seconds, self._counted = self.at.seconds + now - self._counted, now
 
-    def _record(self, loss: float, valid: dict[str, float]) -> dict[str, float]:
-        rate = self._rate(self.at.epoch * self.steps_per_epoch - 1)
-        scores = {f"valid_{name}": score for name, score in valid.items()}
-        return {"epoch": self.at.epoch, "loss": loss, "lr": rate, **scores}
+    def _step(self, graphs: Int[Tensor, "some"]) -> Float[Tensor, ""]:
+        """Train on these graphs; the loss."""
+        if self._is_captured:
+            try:
+                return self._captured_steps(graphs)
+            except RuntimeError as error:
+                self._give_up_capturing(error)
+        return self._update(self.ranks.batch(self.dataset, graphs))
 
     def _update(self, batch: GraphBatch) -> Float[Tensor, ""]:
-        """One step; the loss."""
         loss = self._backward(batch)
         self.optimizer.step(loss=loss)
         return loss
@@ -253,8 +236,7 @@ class Trainer:
 
     def _check_weights(self) -> None:
         """Refuse to keep weights or running statistics that are not finite."""
-        if bad := self._watch.check_all():
-            self._stop_at(bad)
+        self._watch.check_all()
         state = self.model.state_dict()
         if not are_finite(state):
             last = self._watch.last or Step(self.at.epoch, self.at.step, self.split.train[:0])
@@ -283,18 +265,8 @@ class Trainer:
             f"epoch {bad.epoch}, step {bad.step}: {what}, in {precision}; begin another run and {remedy}; {where}"
         )
 
-    def _step_eagerly(self, graphs: Int[Tensor, "some"]) -> Float[Tensor, ""]:
-        return self._update(self.ranks.batch(self.dataset, graphs))
-
-    def _step_captured(self, graphs: Int[Tensor, "some"]) -> Float[Tensor, ""]:
-        try:
-            return self._steps(graphs)
-        except RuntimeError as error:
-            self._give_up_capturing(error)
-            return self._step_eagerly(graphs)
-
     @cached_property
-    def _steps(self) -> CapturedSteps:
+    def _captured_steps(self) -> CapturedSteps:
         def state() -> list[Tensor]:
             return [*self.model.state_dict().values(), *memory(self.optimizer)]
 
@@ -304,29 +276,27 @@ class Trainer:
     def _evaluated(self) -> nn.Module:
         return self.model if self.ema is None else self.ema
 
-    def _validate_eagerly(self) -> Float[Tensor, "valid outputs"]:
-        return self.ranks.outputs(
-            self._evaluated, self.dataset, self.split.valid, self.evaluation_batch_size, self.task.reduce_output
-        )
-
-    def _validate_captured(self) -> Float[Tensor, "valid outputs"]:
-        try:
-            return self._outputs()
-        except RuntimeError as error:
-            self._give_up_capturing(error)
-            return self._validate_eagerly()
+    def _validate(self) -> Float[Tensor, "valid outputs"]:
+        if self._is_captured and len(self.split.valid) <= CAPTURED_BATCHES * self.evaluation_batch_size:
+            try:
+                return self._captured_outputs()
+            except RuntimeError as error:
+                self._give_up_capturing(error)
+        return self.ranks.outputs(self._evaluated, *self._validation)
 
     @cached_property
-    def _outputs(self) -> CapturedOutputs:
-        return CapturedOutputs(
-            self._evaluated, self.dataset, self.split.valid, self.evaluation_batch_size, self.task.reduce_output
-        )
+    def _captured_outputs(self) -> CapturedOutputs:
+        return CapturedOutputs(self._evaluated, *self._validation)
+
+    @property
+    def _validation(self) -> tuple[PackedDataset, Int[Tensor, "valid"], int, Callable[[Tensor], Tensor]]:
+        return self.dataset, self.split.valid, self.evaluation_batch_size, self.task.reduce_output
 
     def _give_up_capturing(self, error: Exception) -> None:
         logger.warning("the step is not captured as a CUDA graph, and runs slower: %s", " ".join(str(error).split()))
-        self._step, self._validate = self._step_eagerly, self._validate_eagerly
-        self.__dict__.pop("_steps", None)
-        self.__dict__.pop("_outputs", None)
+        self._is_captured = False
+        self.__dict__.pop("_captured_steps", None)
+        self.__dict__.pop("_captured_outputs", None)
 
     def _rate(self, step: int) -> float:
         return learning_rate(step, self.config.epochs * self.steps_per_epoch, self.config)
@@ -338,11 +308,11 @@ class Trainer:
             return
         self._check_weights()
         tensors = (
-            add_prefix("model", self.model.state_dict())
-            | add_prefix("best", self.best)
-            | add_prefix("optimizer", optimizer_tensors(self.optimizer, self.model))
-            | add_prefix("random", random_states(self.device, self.ranks))
-            | ({} if self.ema is None else add_prefix("average", self.ema.state_dict()))
+            add_prefix("model/", self.model.state_dict())
+            | add_prefix("best/", self.best)
+            | add_prefix("optimizer/", optimizer_tensors(self.optimizer, self.model))
+            | add_prefix("random/", random_states(self.device, self.ranks))
+            | ({} if self.ema is None else add_prefix("average/", self.ema.state_dict()))
         )
         self.ranks.broadcast_from_rank0(lambda: save_tensors(path, tensors, asdict(self.at)))
 
@@ -352,17 +322,17 @@ class Trainer:
         if found is None:
             return
         tensors, position = found
-        load_weights(self.model, model_weights("model", tensors), path)
-        if best := model_weights("best", tensors):
-            check_weights(self.model, best, path)
+        load_weights(self.model, model_weights("model/", tensors), path)
+        if best := model_weights("best/", tensors):
+            check_weights(self.model.state_dict(), best, path)
         if self.ema is not None:
-            load_weights(self.ema, model_weights("average", tensors), path)
+            load_weights(self.ema, model_weights("average/", tensors), path)
         try:
-            load_optimizer(self.optimizer, self.model, select_prefix("optimizer", tensors))
+            load_optimizer(self.optimizer, self.model, select_prefix("optimizer/", tensors))
             self.at = Position(**position)
             for record in self.at.history:
                 float(record[f"valid_{self.task.metric}"])
-            has_random_states = set_random_states(select_prefix("random", tensors), self.device, self.ranks)
+            has_random_states = set_random_states(select_prefix("random/", tensors), self.device, self.ranks)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{path}: not a checkpoint of this run ({reason}); restore it or train again") from error
