@@ -1,10 +1,6 @@
-"""Graphs under scikit-learn's contract: ``GraphClassifier`` and ``GraphRegressor``.
+"""scikit-learn estimators that take a list of SMILES, of networkx graphs or of PyTorch Geometric's ``Data``."""
 
-They take a list of SMILES, of networkx graphs or of PyTorch Geometric's ``Data`` where others take an array, and go
-into pipelines, cross-validation and grid searches as any estimator does. What they are made of is in ``trained_``.
-"""
-
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -32,36 +28,28 @@ except ImportError:
     raise ImportError("scikit-learn is not installed: pip install 'mnagt[sklearn]'") from None
 
 
+@dataclass(eq=False, repr=False)
 class _GraphEstimator(BaseEstimator):
-    """What both share."""
-
-    def __init__(
-        self,
-        model: str = "mnagt",
-        *,
-        settings: dict[str, Any] | None = None,
-        epochs: int = 60,
-        batch_size: int = 32,
-        lr: float = 1e-3,
-        weight_decay: float = 1e-5,
-        validation_fraction: float = 0.0,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.model = model
-        self.settings = settings
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.validation_fraction = validation_fraction
-        self.device = device
-        self.random_state = random_state
+    model: str = "mnagt"
+    """A name of ``MODELS``."""
+    _: KW_ONLY
+    settings: dict[str, Any] | None = None
+    """Of the model, where they differ from its defaults."""
+    epochs: int = 60
+    """Times that every graph is seen. The last epoch is kept, unless validation chooses one."""
+    batch_size: int = 32
+    lr: float = 1e-3
+    weight_decay: float = 1e-5
+    validation_fraction: float = 0.0
+    """Share of the graphs that does not train but chooses the epoch; 0 for none."""
+    device: str = "auto"
+    random_state: Any = None
+    """Seed of weights, order and dropout."""
 
     def _graphs(self, X: Any, columns: Any = None) -> PackedDataset:  # noqa: N803
         return from_graphs(X, columns=columns)
 
-    def _fit(self, dataset: PackedDataset, task: Task, targets: Tensor) -> None:
+    def _fit(self, dataset: PackedDataset, task: Task, targets: Tensor) -> Self:
         dataset = replace(dataset, task=task, targets=targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = TrainConfig(
@@ -81,9 +69,10 @@ class _GraphEstimator(BaseEstimator):
             "date": datetime.now(UTC).date().isoformat(),
         }
         self.trained_ = fit_model(run, dataset, split).to_trained(origin)
+        return self
 
     def _split(self, graphs: int, seed: int) -> TrainValidSplit:
-        """All graphs train, and a batch of them is watched; or a share of them chooses the epoch instead."""
+        """All graphs train, and a batch of them validates; or a share of them chooses the epoch instead."""
         order = torch.randperm(graphs, generator=torch.Generator().manual_seed(seed))
         if not 0 <= self.validation_fraction < 1:
             raise InputError(f"validation_fraction must be from 0 up to 1, got {self.validation_fraction}")
@@ -104,46 +93,19 @@ class _GraphEstimator(BaseEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class GraphClassifier(ClassifierMixin, _GraphEstimator):
-    """Classes of graphs.
-
-    :param model: a name of ``MODELS``.
-    :param settings: of the model, where they differ from its defaults.
-    :param epochs: times that every graph is seen. The last epoch is kept, unless validation chooses one.
-    :param validation_fraction: share of the graphs that does not train but chooses the epoch; 0 for none.
-    :param class_weight: how much a graph of each class counts in the loss; 'balanced' makes up for rare classes.
-    :param random_state: seed of weights, order and dropout.
+    """Classes of graphs: a scikit-learn classifier.
 
     Fitted, it has ``classes_`` and ``trained_``, a ``TrainedModel`` that can be saved. Categories that were not in
     ``fit`` are read as none.
+
+    >>> GraphClassifier("gin", settings={"dim": 32}, epochs=10).get_params()["epochs"]
+    10
     """
 
-    def __init__(
-        self,
-        model: str = "mnagt",
-        *,
-        settings: dict[str, Any] | None = None,
-        epochs: int = 60,
-        batch_size: int = 32,
-        lr: float = 1e-3,
-        weight_decay: float = 1e-5,
-        validation_fraction: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            model,
-            settings=settings,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            weight_decay=weight_decay,
-            validation_fraction=validation_fraction,
-            device=device,
-            random_state=random_state,
-        )
-        self.class_weight = class_weight
+    class_weight: dict[Any, float] | str | None = None
+    """How much a graph of each class counts in the loss; 'balanced' makes up for rare classes."""
 
     def fit(self, X: Any, y: ArrayLike) -> Self:  # noqa: N803
         """Learn the classes ``y`` of the graphs ``X``."""
@@ -155,11 +117,9 @@ class GraphClassifier(ClassifierMixin, _GraphEstimator):
         if len(self.classes_) < 2:
             raise InputError(f"one class only, {self.classes_.tolist()[0]!r}: nothing to tell apart")
         weights = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
-        task = SingleLabel(
-            tuple(map(str, self.classes_.tolist())), tuple(weights.tolist()) if self.class_weight else ()
-        )
-        self._fit(dataset, task, torch.from_numpy(index))
-        return self
+        names = tuple(map(str, self.classes_.tolist()))
+        task = SingleLabel(names, tuple(weights.tolist()) if self.class_weight else ())
+        return self._fit(dataset, task, torch.from_numpy(index))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """How likely each class is, in the order of ``classes_``."""
@@ -172,9 +132,12 @@ class GraphClassifier(ClassifierMixin, _GraphEstimator):
 
 
 class GraphRegressor(RegressorMixin, _GraphEstimator):
-    """Numbers of graphs: one each, or several where ``y`` has several columns.
+    """Numbers of graphs, one each or several where ``y`` has several columns: a scikit-learn regressor.
 
     Parameters are those of ``GraphClassifier``, without ``class_weight``.
+
+    >>> GraphRegressor("gin", validation_fraction=0.1).model
+    'gin'
     """
 
     def fit(self, X: Any, y: ArrayLike) -> Self:  # noqa: N803
@@ -186,9 +149,8 @@ class GraphRegressor(RegressorMixin, _GraphEstimator):
         check_consistent_length(dataset.sizes, numbers)
         self._is_flat = numbers.ndim == 1
         columns = numbers.reshape(len(numbers), -1)
-        task = Regression(tuple(f"y{i}" for i in range(columns.shape[1])) if columns.shape[1] > 1 else ("y",))
-        self._fit(dataset, task, torch.from_numpy(columns.astype(np.float32)))
-        return self
+        names = ["y"] if columns.shape[1] == 1 else [f"y{i}" for i in range(columns.shape[1])]
+        return self._fit(dataset, Regression(tuple(names)), torch.from_numpy(columns.astype(np.float32)))
 
     def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """The numbers of each graph, in the shape of ``y``."""

@@ -42,15 +42,15 @@ def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
     >>> calibrate("runs/a").calibration == load_model("runs/a").calibration
     True
     """
-    folder, chosen_device = Path(folder), pick_device(device)
-    trained = replace(load_model(folder), calibration=None)
+    folder, trained = Path(folder), load_model(folder)
     dataset, split = _load_run(folder)
-    trained = replace(trained, calibration=_calibrate_on_validation(trained, dataset, split, chosen_device))
-    assert trained.calibration is not None
-    trained.save_calibration(folder)
-    output, target = trained.outputs(dataset, split.test, chosen_device), dataset.targets[split.test]
-    before, after = (trained.task.reliability(out, target) for out in (output, trained.apply_temperature(output)))
-    return Calibrated(trained.calibration, before, after, len(split.test))
+    chosen_device = pick_device(device)
+    valid, test = (trained.outputs(dataset, part, chosen_device) for part in (split.valid, split.test))
+    calibration = fit_calibration(trained.task, valid, dataset.targets[split.valid])
+    replace(trained, calibration=calibration).save_calibration(folder)
+    target = dataset.targets[split.test]
+    before, after = (trained.task.reliability(test / divisor, target) for divisor in (1, calibration.temperature))
+    return Calibrated(calibration, before, after, len(split.test))
 
 
 def load_models(folders: Sequence[Path | str], *, is_calibrated: bool = False, device: str = "auto") -> TrainedModel:
@@ -71,20 +71,11 @@ def load_models(folders: Sequence[Path | str], *, is_calibrated: bool = False, d
                 f"{folder}: trained on other graphs than {folders[0]}, so none are left to calibrate the two together; "
                 "train members with another --seed and the same --split-seed"
             )
-    chosen_device = pick_device(device)
-    # outputs of members are calibrated already
-    calibration = _calibrate_on_validation(ensemble, dataset, split, chosen_device, temperature=1.0)
+    output = ensemble.outputs(dataset, split.valid, pick_device(device))  # those of members are calibrated already
+    calibration = fit_calibration(ensemble.task, output, dataset.targets[split.valid], temperature=1.0)
     return replace(ensemble, calibration=calibration)
 
 
-def _calibrate_on_validation(
-    trained: TrainedModel, dataset: PackedDataset, split: Split, device: torch.device, temperature: float | None = None
-) -> Calibration:
-    output, target = trained.outputs(dataset, split.valid, device), dataset.targets[split.valid]
-    return fit_calibration(trained.task, output, target, temperature)
-
-
 def _load_run(folder: Path) -> tuple[PackedDataset, Split]:
-    """The data set of the run in ``folder``, and its split."""
     dataset = load_run_dataset(read_run_config(folder))
     return dataset, read_split(folder, dataset)

@@ -1,7 +1,4 @@
-"""Calibration of a model's probabilities, and thresholds for its prediction sets and intervals.
-
-Both are fitted on graphs that the model was not trained on.
-"""
+"""Calibration of a model's probabilities, and thresholds for its prediction sets, fitted on held-out graphs."""
 
 import math
 from dataclasses import dataclass

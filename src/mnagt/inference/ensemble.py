@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.inference.model_folder import Graphs, TrainedModel, load_model
-from mnagt.inference.outputs import average_probabilities
 from mnagt.tasks import Task
 
 
@@ -18,8 +17,7 @@ from mnagt.tasks import Task
 class Ensemble(TrainedModel):
     """Several models of the same task used as one, such as runs with different seeds.
 
-    Probabilities, or values in regression, are averaged with weights. Columns, task and origin are those of the first
-    member.
+    Probabilities, or values in regression, are averaged. Columns, task and origin are those of the first member.
 
     >>> from mnagt import Ensemble, load_dataset, load_model
     >>> ensemble = Ensemble.of([load_model("runs/a"), load_model("runs/b")])
@@ -39,10 +37,8 @@ class Ensemble(TrainedModel):
                     f"the members of an ensemble have the same task, and model {number} has another than the first: "
                     f"{other.task.describe()}, not {first.task.describe()}; choose models of the same data"
                 )
-        inherited = {
-            field.name: getattr(first, field.name) for field in fields(TrainedModel) if field.name != "calibration"
-        }
-        return cls(**inherited, members=tuple(members))
+        inherited = {field.name: getattr(first, field.name) for field in fields(TrainedModel)}
+        return cls(**inherited | {"calibration": None}, members=tuple(members))
 
     @classmethod
     def load(cls, folders: Sequence[Path | str]) -> "Ensemble":
@@ -77,15 +73,14 @@ class Ensemble(TrainedModel):
 
 def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> Float[Tensor, "some outputs"]:
     """Outputs whose probabilities, or numbers, are the means of the members'."""
-    weights = [1 / len(each)] * len(each)
-    return average_probabilities(task, task.to_probability(each.double()), weights).to(each.dtype)
+    return task.from_probability(task.to_probability(each.double()).mean(dim=0)).to(each.dtype)
 
 
 def member_deviation(task: Task, each: Float[Tensor, "members some outputs"]) -> dict[str, list]:
-    """The deviation between members of each probability or number in the table of answers."""
-    columns = [task.decode(output) for output in each]
-    numbers = [name for name, values in columns[0].items() if not any(isinstance(value, str) for value in values)]
+    """The standard deviation between members of each probability or number in the table of predictions."""
+    tables = [task.decode(output) for output in each]
     return {
-        f"spread {name}": torch.tensor([column[name] for column in columns]).std(dim=0, correction=0).tolist()
-        for name in numbers
+        f"spread {name}": torch.tensor([table[name] for table in tables]).std(dim=0, correction=0).tolist()
+        for name, values in tables[0].items()
+        if not any(isinstance(value, str) for value in values)
     }

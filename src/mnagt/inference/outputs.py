@@ -1,6 +1,6 @@
 """Outputs of a model for the graphs of a data set."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
 from mnagt.graphs.batch import GraphBatch
-from mnagt.tasks import Task
 
 
 def compute_outputs(
@@ -33,15 +32,6 @@ def compute_outputs(
     chunks, outputs = zip(*batches, strict=True)
     order = torch.cat(chunks).argsort()[position]
     return torch.cat(outputs)[order.to(dataset.device)]
-
-
-def average_probabilities(
-    task: Task, members: Float[Tensor, "members graphs outputs"], weights: Sequence[float]
-) -> Float[Tensor, "graphs outputs"]:
-    """Outputs whose probabilities, or for regression values, are the weighted mean of those of ``members``."""
-    mean = sum(weight * member for weight, member in zip(weights, members, strict=True))
-    assert isinstance(mean, Tensor)
-    return task.from_probability(mean)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.weisfeiler_lehman import fragment_colours
-from mnagt.inference.outputs import average_probabilities
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import most_common_colours
 from mnagt.tasks import Task
@@ -147,8 +146,8 @@ class ForestEnsemble(nn.Module):
 
     def combine(self, output: Float[Tensor, "graphs outputs"], graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
         """The outputs of the ensemble from those of the network."""
-        members = torch.stack([self.task.to_probability(output), self.forest(graph).to(output.dtype)])
-        return average_probabilities(self.task, members, (1 - self.weight, self.weight))
+        network, forest = self.task.to_probability(output), self.forest(graph).to(output.dtype)
+        return self.task.from_probability((1 - self.weight) * network + self.weight * forest)
 
 
 def _take(values: Shaped[Tensor, "n"], index: Int[Tensor, "*some"]) -> Shaped[Tensor, "*some"]:

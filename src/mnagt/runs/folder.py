@@ -31,7 +31,9 @@ def read_run_config(folder: Path) -> RunConfig:
 
 def _read_field(folder: Path, what: str) -> Any:
     if not (folder / RUN).exists():
-        raise InputError(f"{folder}: no run in it; `mnagt train DATASET --out {folder}` starts one")
+        raise InputError(
+            f"{folder / RUN}: no such file, so there is no run; `mnagt train DATASET --out {folder}` starts one"
+        )
     record = read_json(folder / RUN)
     if not isinstance(record, dict) or what not in record:
         raise InputError(f"{folder / RUN}: no {what!r} in it; it is damaged or not a run's: restore it or train again")
