@@ -355,7 +355,7 @@ def test_output_cut_off_by_a_pipe_is_no_error(run_folder):
         (["train", "MUTAG", "--device", "meta"], "device must be auto, cpu, cuda or cuda:N, got 'meta'"),
         (["train", "--recipe", "gone.toml"], "gone.toml: no such file"),
         (["train", "--recipe"], "argument --recipe: expected one argument"),
-        (["train", "--resume", "gone"], "gone/run.json: no such file, so there is no run; `mnagt train DATASET --out gone` starts one"),
+        (["train", "--resume", "gone"], "gone/run.json: no such file; `mnagt train DATASET --out gone` starts a run"),
         (["evaluate", "gone"], "gone: no such folder; give the folder that `mnagt train` wrote"),
         (["evaluate", "."], ".: holds no trained model; train it"),
         (["evaluate", ".", "--part", "x"], "argument --part: invalid choice: 'x'"),
