@@ -51,7 +51,7 @@ def test_trees_predict_what_those_of_scikit_learn_predict():
     predictions = []
     for number in range(forest.trees):
         generator = np.random.default_rng((0, 0, number))
-        graphs = Sampler.from_targets(target, np.isfinite(target)).sample(generator)
+        graphs = Sampler.from_targets(target).sample(generator)
         tree = DecisionTreeRegressor(
             max_features="sqrt", max_leaf_nodes=32, max_depth=64, random_state=int(generator.integers(2**31))
         )
@@ -83,7 +83,7 @@ def test_every_label_has_its_own_trees_and_its_own_missing_targets():
 
 def test_a_rare_class_is_drawn_more_often_and_predicted_no_more():
     target = np.array([1.0] * 10 + [0.0] * 90 + [np.nan] * 5, dtype=np.float32)
-    sampler = Sampler.from_targets(target, np.isfinite(target))
+    sampler = Sampler.from_targets(target)
     assert sampler.counts == [10, 10 * MAX_RATIO]
     assert sampler.odds == pytest.approx((1 / MAX_RATIO) / (10 / 90))
     graphs = sampler.sample(np.random.default_rng(0))
@@ -99,7 +99,7 @@ def test_a_rare_class_is_drawn_more_often_and_predicted_no_more():
 def test_of_very_many_graphs_a_tree_sees_some(monkeypatch):
     monkeypatch.setattr(module, "MAX_SAMPLE", 20)
     for target, counts in (([1.0] * 50 + [0.0] * 150, [5, 15]), (list(range(2, 102)), [20])):
-        sampler = Sampler.from_targets(np.array(target, dtype=np.float32), np.ones(len(target), dtype=bool))
+        sampler = Sampler.from_targets(np.array(target, dtype=np.float32))
         assert sampler.counts == counts
         assert sampler.odds == 1
 

@@ -9,11 +9,12 @@ from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
+from mnagt.graphs.random_graphs import random_graphs
 from mnagt.models.registry import build_model
 from mnagt.runs.config import TrainConfig
 from mnagt.tasks import Regression
-from mnagt.training import memory_check as room
-from mnagt.training.memory_check import _kept_bytes, _ring, check_room, cost_of
+from mnagt.training import memory_check as module
+from mnagt.training.memory_check import _kept_bytes, check_memory, measure_cost
 
 CPU = torch.device("cpu")
 
@@ -24,31 +25,31 @@ def dots(sizes: list[int]) -> PackedDataset:
 
 
 @pytest.mark.parametrize("name", ["mnagt", "gat", "graphormer"])
-def test_the_cost_of_another_graph_is_foretold(name):
+def test_the_measure_cost_another_graph_is_foretold(name):
     model = build_model(name, {}, Features(), 1)
-    graph, cost = _ring(397, 3, Features()), cost_of(model)
+    graph, cost = random_graphs(Features(), [397], 0.05), measure_cost(model)
     told = cost.node * 397 + cost.edge * graph.num_edges + cost.pair * 397**2
     assert told == pytest.approx(_kept_bytes(model, graph), rel=0.1)
     assert (cost.pair > 0) == (name == "graphormer")
 
 
 def test_a_graph_that_would_not_fit_is_named(monkeypatch):
-    monkeypatch.setattr(room, "free_memory", lambda device: 2**28)
+    monkeypatch.setattr(module, "free_memory", lambda device: 2**28)
     model, dataset = build_model("mnagt", {"depth": 1}, Features(), 1), dots([3, 50_000, 5])
     with pytest.raises(InputError, match=r"dots: graph 1 has 50,000 nodes, .* takes at least \S+ MiB where 256 MiB"):
-        check_room(model, dataset, TrainConfig(), CPU)
+        check_memory(model, dataset, TrainConfig(), CPU)
     with pytest.raises(InputError, match=r"pairs of nodes are what takes it: take a model without"):
-        check_room(build_model("graphit", {}, Features(), 1), dataset, TrainConfig(), CPU)
+        check_memory(build_model("graphit", {}, Features(), 1), dataset, TrainConfig(), CPU)
     with pytest.raises(InputError, match=r"batches of 999 graphs take at least \S+ MiB .* lower batch_size"):
-        check_room(model, dots([100] * 999), TrainConfig(batch_size=999), CPU)
-    check_room(model, dots([100] * 999), TrainConfig(batch_size=64), CPU)
-    check_room(build_model("gin", {"dim": 8}, Features(), 1), dataset, TrainConfig(), CPU)
+        check_memory(model, dots([100] * 999), TrainConfig(batch_size=999), CPU)
+    check_memory(model, dots([100] * 999), TrainConfig(batch_size=64), CPU)
+    check_memory(build_model("gin", {"dim": 8}, Features(), 1), dataset, TrainConfig(), CPU)
 
 
 def test_layers_that_are_worked_out_again_are_not_all_kept(monkeypatch):
     model, dataset = build_model("mnagt", {}, Features(), 1), dots([20_000])
-    need = int(cost_of(model).of(dataset).item())
-    monkeypatch.setattr(room, "free_memory", lambda device: need - 1)
+    need = int(measure_cost(model).of(dataset).item())
+    monkeypatch.setattr(module, "free_memory", lambda device: need - 1)
     with pytest.raises(InputError, match="train with activation_checkpointing"):
-        check_room(model, dataset, TrainConfig(), CPU)
-    check_room(model, dataset, replace(TrainConfig(), activation_checkpointing=True), CPU)
+        check_memory(model, dataset, TrainConfig(), CPU)
+    check_memory(model, dataset, replace(TrainConfig(), activation_checkpointing=True), CPU)

@@ -87,7 +87,7 @@ def test_resuming_a_finished_run_returns_it(run_folder):
 
 
 def test_there_must_be_a_run_to_resume(tmp_path):
-    with pytest.raises(InputError, match="no such file; .* starts a run"):
+    with pytest.raises(InputError, match=r"run\.json: no such file; `mnagt train"):
         resume(tmp_path)
 
 

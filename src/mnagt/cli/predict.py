@@ -130,7 +130,7 @@ def embed_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
 
 def run_embed(args: argparse.Namespace) -> None:
     """Writes an embedding of each graph, the input of the model's head: NumPy (.npy), or Parquet with pyarrow."""
-    from mnagt.inference.embed import embed_to
+    from mnagt.inference.predict import embed_to
 
     count, dim = embed_to(args.out, args.model, args.dataset, **_read_inputs(args))
     print(f"{count} vectors of {dim} numbers in {args.out}", file=sys.stderr)

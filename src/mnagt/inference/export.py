@@ -1,15 +1,14 @@
 """A trained model as one file for other programs: ONNX, or PyTorch's exported program.
 
-The file holds the whole way from the tables of graphs to the model's outputs, subtree names included, for any number of
-graphs, nodes and edges. What is traced is the model's own code, on a batch that does its sums and layouts by operations
-that ONNX has. Every export is held against the model before it is written.
+What is traced is the model's own code, on a batch that does its sums and layouts by operations that ONNX has. Every
+export is compared with the model before it is written.
 """
 
 import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -25,7 +24,7 @@ from mnagt.files import write_atomically
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.buckets import Bucket, Buckets, Layout
 from mnagt.graphs.encodings import ENCODINGS
-from mnagt.graphs.features import Features
+from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.sparse import Incidence, ptr_from_counts
 from mnagt.graphs.weisfeiler_lehman import ODD, fragment_colours, mix_bits, shift_right, wl_colours
 from mnagt.inference.model_folder import TrainedModel, load_model
@@ -131,12 +130,12 @@ class ExportedModel(nn.Module):
             home=graph_of_node,
             end=destination,
         )
-        names = {name: find(batch, rounds, _colours_by_column) for name, (find, rounds) in self.colours.items()}
-        return self.model(replace(batch, encodings={**batch.encodings, **names}))
+        colours = {name: find(batch, count, _refine_colours) for name, (find, count) in self.colours.items()}
+        return self.model(replace(batch, encodings={**batch.encodings, **colours}))
 
 
 class OnnxModel(nn.Module):
-    """An exported model in place of the model itself: on a CPU, ONNX Runtime answers single graphs faster."""
+    """An exported model in place of the model itself: on a CPU, ONNX Runtime is faster for single graphs."""
 
     def __init__(self, path: Path | str, trained: TrainedModel, *, threads: int = 1) -> None:
         super().__init__()
@@ -161,7 +160,7 @@ class OnnxModel(nn.Module):
 
 
 def export_inputs(batch: GraphBatch, trained: TrainedModel) -> dict[str, Tensor]:
-    """What ``ExportedModel`` and the files ask for, of these graphs."""
+    """The inputs of ``ExportedModel`` and of the files for these graphs."""
     inputs = {"sizes": batch.sizes, "graph_of_node": batch.graph_of_node, "edge_index": batch.edge_index}
     features = trained.model.features
     for kind, columns in (("node", features.nodes), ("edge", features.edges)):
@@ -186,7 +185,7 @@ def _colours(trained: TrainedModel) -> dict[str, tuple[Callable[..., Tensor], in
     if not trained.model.features.nodes.labels:
         return {}
     functions = {"wl-colours": wl_colours, "fragment-colours": fragment_colours}
-    return {name: (functions[name], rounds) for name, rounds in _encodings(trained).items() if name in functions}
+    return {name: (functions[name], count) for name, count in _encodings(trained).items() if name in functions}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -280,33 +279,29 @@ def _scatter_add(x: Shaped[Tensor, "rows *dim"], row: Int[Tensor, "some"], y: Sh
     return x.scatter_add(0, row if y.ndim == 1 else row[:, None].expand_as(y), y)
 
 
-def _colours_by_column(
-    batch: GraphBatch, rounds: int, nodes: Int[Tensor, "nodes _"] | None, edges: Int[Tensor, "edges _"] | None
+def _refine_colours(
+    batch: GraphBatch, iterations: int, nodes: Int[Tensor, "nodes _"] | None, edges: Int[Tensor, "edges _"] | None
 ) -> list[Int[Tensor, "nodes"]]:
     """That of ``wl_colours``, column by column: ONNX Runtime sums integers over an axis in floating point."""
 
-    def of_labels(labels: Tensor | None, like: Tensor) -> Tensor:
+    def hash_labels(labels: Tensor | None, like: Tensor) -> Tensor:
         if labels is None:
             return torch.full_like(like, ODD)
-        return sum((mix_bits(labels[:, i] + _as_int64((i + 1) * ODD)) for i in range(labels.shape[1])), like * 0)
+        multiples = [((i + 1) * ODD + 2**63) % 2**64 - 2**63 for i in range(labels.shape[1])]  # as int64 holds them
+        return sum((mix_bits(labels[:, i] + multiple) for i, multiple in enumerate(multiples)), like * 0)
 
-    names, edge = [of_labels(nodes, batch.graph_of_node)], of_labels(edges, batch.source)
-    for _ in range(rounds):
-        messages = mix_bits(names[-1][batch.source] + edge)
-        names.append(mix_bits(_scatter_add(names[-1] * ODD, batch.destination, messages)))
-    return [shift_right(name, 33).int() for name in names]
-
-
-def _as_int64(number: int) -> int:
-    """As an int64 holds it."""
-    return (number + 2**63) % 2**64 - 2**63
+    colours, edge = [hash_labels(nodes, batch.graph_of_node)], hash_labels(edges, batch.source)
+    for _ in range(iterations):
+        messages = mix_bits(colours[-1][batch.source] + edge)
+        colours.append(mix_bits(_scatter_add(colours[-1] * ODD, batch.destination, messages)))
+    return [shift_right(colour, 33).int() for colour in colours]
 
 
 def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]":
     """The model as a program over inputs of any size, and the inputs it was traced on."""
     trained.to("cpu").model.eval()
     model = ExportedModel(trained)
-    inputs = export_inputs(_random_graphs(trained.model.features, _TRACED), trained)
+    inputs = export_inputs(random_graphs(trained.model.features, _TRACED), trained)
     dims = {name: torch.export.Dim(name) for name in ("graphs", "nodes", "edges")}
     shapes = {name: {axis: dims[what]} for name in inputs for axis, what in [_dynamic_axis(name)]}
     try:
@@ -331,42 +326,21 @@ def _rename_sizes(model: Any, inputs: dict[str, Tensor]) -> None:
     """Let the ONNX model call its sizes graphs, nodes and edges."""
     import onnx_ir
 
-    spelt = {}
-    for value, name in zip(model.graph.inputs, inputs, strict=True):
-        axis, what = _dynamic_axis(name)
-        spelt[str(value.shape[axis])] = what
+    axes = zip(model.graph.inputs, map(_dynamic_axis, inputs), strict=True)
+    names = {str(value.shape[axis]): name for value, (axis, name) in axes}
     for value in (*model.graph.inputs, *model.graph.outputs):
-        value.shape = onnx_ir.Shape([spelt.get(str(size), size) for size in value.shape])
+        value.shape = onnx_ir.Shape([names.get(str(size), size) for size in value.shape])
 
 
 def check_export(exported: Callable[[GraphBatch], Tensor], trained: TrainedModel) -> None:
     """Refuse an export whose outputs are not those of the model."""
     for sizes in _CHECKED:
-        batch = _random_graphs(trained.model.features, sizes)
+        batch = random_graphs(trained.model.features, sizes)
         with torch.inference_mode():
             ours, theirs = trained.predictor()(batch), exported(batch)
         if not torch.allclose(theirs, ours, rtol=TOLERANCE, atol=TOLERANCE):
             worst = float((theirs - ours).abs().max())
             raise InputError(f"on graphs of {sizes} nodes the export is {worst:.1e} off its model, {trained.name}")
-
-
-def _random_graphs(features: Features, sizes: Sequence[int], density: float = 0.3, seed: int = 0) -> GraphBatch:
-    """Random graphs with the columns that ``features`` names."""
-    generator = torch.Generator().manual_seed(seed)
-    starts = ptr_from_counts(torch.tensor(sizes)).tolist()
-    pairs = [
-        (torch.rand(size, size, generator=generator) < density).nonzero() + start
-        for start, size in zip(starts, sizes, strict=False)
-    ]
-    edge_index, columns = torch.cat(pairs).T, {}
-    for kind, rows in (("node", sum(sizes)), ("edge", edge_index.shape[1])):
-        read = getattr(features, f"{kind}s")
-        if read.labels:
-            labels = [torch.randint(-1, count, (rows,), generator=generator) for count in read.labels]
-            columns[f"{kind}_labels"] = torch.stack(labels, dim=1)
-        if read.values:
-            columns[f"{kind}_values"] = torch.randn(rows, read.values, generator=generator)
-    return GraphBatch.from_edges(edge_index, list(sizes), **columns)
 
 
 def _load(model: TrainedModel | Path | str) -> TrainedModel:
@@ -375,10 +349,15 @@ def _load(model: TrainedModel | Path | str) -> TrainedModel:
 
 def _metadata(trained: TrainedModel) -> dict[str, str]:
     """Task, columns, category names and temperature, as JSON."""
-    metadata = {"model": trained.name, "task": task_to_dict(trained.task), "features": asdict(trained.model.features)}
-    metadata |= {"vocabularies": {name: list(words) for name, words in trained.vocabularies.items()}}
-    metadata |= {"temperature": 1.0 if trained.calibration is None else trained.calibration.temperature}
-    return {"mnagt": json.dumps({"version": __version__} | metadata)}
+    metadata = {
+        "version": __version__,
+        "model": trained.name,
+        "task": task_to_dict(trained.task),
+        "features": asdict(trained.model.features),
+        "vocabularies": {name: list(words) for name, words in trained.vocabularies.items()},
+        "temperature": 1.0 if trained.calibration is None else trained.calibration.temperature,
+    }
+    return {"mnagt": json.dumps(metadata)}
 
 
 @contextmanager

@@ -1,11 +1,13 @@
-"""Predictions and scores of the model in a folder, for graphs from a file or data set."""
+"""Predictions, scores and embeddings by the model in a folder, for graphs from a file or data set."""
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -20,6 +22,7 @@ from mnagt.data.registry import find_graph_reader, is_molecule_table, load_datas
 from mnagt.data.splits import PARTS
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
+from mnagt.files import write_atomically
 from mnagt.inference.calibrate import load_models
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.runs.config import RunConfig
@@ -55,8 +58,7 @@ def evaluate(
     """
     if part not in ("all", *PARTS):
         raise InputError(f"part must be one of {', '.join(PARTS)} or all, got {part!r}")
-    folder = Path(folder)
-    trained = load_model(folder)
+    folder, trained = Path(folder), load_model(folder)
     if dataset is None:
         if smiles or targets:
             raise InputError(
@@ -72,10 +74,8 @@ def evaluate(
         graphs = load_dataset(dataset, targets=chosen, task=trained.task, columns=trained.columns or None)
     else:
         graphs = load_dataset(dataset, smiles=smiles, targets=targets)
-    if dataset is not None or part == "all":
-        indices = torch.arange(len(graphs))
-    else:
-        indices = getattr(read_split(folder, graphs), part)
+    is_whole = dataset is not None or part == "all"
+    indices = torch.arange(len(graphs)) if is_whole else getattr(read_split(folder, graphs), part)
     if not trained.task.can_score(graphs.task):
         raise InputError(
             f"the targets of {graphs.name} are {graphs.task.describe()}, and the model predicts "
@@ -129,8 +129,52 @@ def predict(
     else:
         columns = trained.decode(torch.zeros(0, trained.task.num_outputs), level)
     if selected.table is None:
-        return {"graph": selected.ids, **columns}
+        return {"graph": list(selected.ids), **columns}
     return _join_table(selected.table, columns, selected.rows.tolist(), selected.notes)
+
+
+def embed_to(
+    out: Path,
+    folder: Path | str,
+    dataset: str,
+    *,
+    graphs: Sequence[int] | None = None,
+    smiles: str | None = None,
+    device: str = "auto",
+) -> tuple[int, int]:
+    """Write the embedding of each graph that ``predict`` would predict for; their number and dimension.
+
+    ``out`` ends in .npy, a matrix, or in .parquet, with the columns graph, name and v0, v1, ... Rows of a table that
+    give no graph are rows of NaN, and null in Parquet.
+    """
+    if out.suffix not in (".npy", ".parquet"):
+        raise InputError(f"{out}: vectors are written as .npy or .parquet; choose such a name")
+    if out.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError(f"{out}: Parquet needs pyarrow, which is not installed: pip install 'mnagt[parquet]'")
+    trained = load_model(folder)
+    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
+    if len(selected.indices) == 0:
+        raise InputError(f"{dataset}: no graph to embed")
+    embedded = trained.embed(selected.graphs, selected.indices, pick_device(device))
+    count = len(selected.indices) if selected.table is None else len(selected.table)
+    vectors = torch.full((count, embedded.shape[1]), torch.nan).index_copy(0, selected.rows, embedded).numpy()
+    with write_atomically(out) as scratch:
+        if out.suffix == ".npy":
+            np.save(scratch, vectors)
+        else:
+            name_of = dict(zip(selected.rows.tolist(), selected.names, strict=True))
+            names = [name_of.get(row) for row in range(count)]
+            _write_parquet(scratch, list(range(count) if graphs is None else graphs), names, vectors)
+    return vectors.shape
+
+
+def _write_parquet(path: Path, numbers: list[int], names: list[str | None], vectors: np.ndarray) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = {f"v{i}": pyarrow.array(column, from_pandas=True) for i, column in enumerate(vectors.T)}  # NaN is null
+    table = pyarrow.table({"graph": numbers, "name": pyarrow.array(names, pyarrow.string())} | columns)
+    parquet.write_table(table, path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,14 +184,12 @@ class SelectedGraphs:
     graphs: PackedDataset
     indices: Int[Tensor, "some"]
     """Of the selected ones among ``graphs``."""
-    ids: list[str | int]
+    ids: Sequence[str | int]
     """Of each selected graph: its number, or the id that its file gives."""
     names: list[str]
     """The name of each for a report."""
     rows: Int[Tensor, "some"]
     """The position of each among all that were selected: rows of a table may give no graph."""
-    count: int
-    """All that were selected."""
     table: Table | None = None
     """The selected rows of a table of molecules."""
     notes: Mapping[int, str] = field(default_factory=dict)
@@ -163,20 +205,20 @@ def select_graphs(
     if smiles is not None:
         raise InputError(f"{dataset}: a column can only be chosen of a table ({', '.join(TABLES)})")
     if is_source(dataset):
-        functions, trees = _read_functions(trained, Path(dataset).expanduser(), graphs)
+        functions, source = _read_functions(trained, Path(dataset).expanduser(), graphs)
+        ids, indices = range(len(functions)), torch.arange(len(functions))
         names = [f"{function.name}, line {function.line}" for function in functions]
-        indices = torch.arange(len(functions))
-        return SelectedGraphs(trees, indices, indices.tolist(), names, indices, len(functions))
-    try:
-        source, ids = _read_graphs(trained, dataset)
-    except InputError as error:
-        if os.path.exists(dataset) or trained.model.features != FEATURES:
-            raise
-        return _select_rows(_one_molecule(dataset, error), trained, graphs, "smiles")
-    indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
-    selected = [ids[index] for index in indices.tolist()]
-    names = [f"graph {each}" for each in selected]
-    return SelectedGraphs(source, indices, selected, names, torch.arange(len(indices)), len(indices))
+    else:
+        try:
+            source, all_ids = _read_graphs(trained, dataset)
+        except InputError as error:
+            if os.path.exists(dataset) or trained.model.features != FEATURES:
+                raise
+            return _select_rows(_one_molecule(dataset, error), trained, graphs, "smiles")
+        indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
+        ids = [all_ids[index] for index in indices.tolist()]
+        names = [f"graph {each}" for each in ids]
+    return SelectedGraphs(source, indices, ids, names, torch.arange(len(indices)))
 
 
 def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None) -> SelectedGraphs:
@@ -187,16 +229,9 @@ def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None
     trained.align(molecules.graphs)
     if molecules.refused:
         _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table))
-    return SelectedGraphs(
-        molecules.graphs,
-        torch.arange(len(molecules.graphs)),
-        molecules.kept.tolist(),
-        [f"line {table.lines[row]}" for row in molecules.kept.tolist()],
-        molecules.kept,
-        len(table),
-        table,
-        {row.row: row.reason for row in molecules.refused},
-    )
+    kept, notes = molecules.kept.tolist(), {row.row: row.reason for row in molecules.refused}
+    names = [f"line {table.lines[row]}" for row in kept]
+    return SelectedGraphs(molecules.graphs, torch.arange(len(kept)), kept, names, molecules.kept, table, notes)
 
 
 def _join_table(
@@ -260,7 +295,7 @@ def suggest_names(
 def _read_functions(
     trained: TrainedModel, path: Path, functions: Sequence[int] | None
 ) -> tuple[list[Function], PackedDataset]:
-    """The chosen functions of the file, and their graphs. Only models of code read them."""
+    """The chosen functions of the file, and their graphs, for a model of code."""
     types, attributes = (trained.vocabularies.get(f"node_labels/{column}", ()) for column in (0, 1))
     if not trained.task.is_sequence or UNKNOWN not in types or UNKNOWN not in attributes:
         raise InputError(

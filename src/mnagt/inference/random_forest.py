@@ -21,16 +21,14 @@ VOCABULARY_SIZE, MIN_GRAPHS = 512, 5
 SLOTS = 2**16
 """Colours are looked up modulo this: one in 128 unknown ones is taken for one of 512 known."""
 MAX_DEPTH = 64
-"""Of a tree. (Most colours are rare, most features 0, and trees deep: with no such limit up to 117 on ogbg-molhiv, and
-no better.)"""
+"""Of a tree. (Without a limit trees of ogbg-molhiv have up to 117 levels, and predict no better.)"""
 
 
 class RandomForest(nn.Module):
     """Probabilities, or numbers, of graphs: for each output the mean over ``trees`` trees.
 
     A node of a tree tests a presence feature: whether the graph has a certain WL colour. ``training/fit_forest.py``
-    grows the trees with scikit-learn. On new kinds of molecules a forest is often better than a network, and the two
-    make different errors (docs/log.md).
+    grows the trees with scikit-learn.
 
     >>> forest = RandomForest(outputs=2, trees=10, max_leaves=8)
     >>> forest.value.shape  # 2 outputs, 10 trees, 15 nodes
@@ -73,11 +71,6 @@ class RandomForest(nn.Module):
     def encodings(self) -> dict[str, int]:
         """Name and size of the encoding that the forest reads and that can be computed once for a data set."""
         return {COLOURS: ITERATIONS}
-
-    def nodes_of_output(self, output: int) -> slice:
-        """The nodes of the trees for ``output``."""
-        size = self.trees * self.nodes_per_tree
-        return slice(output * size, (output + 1) * size)
 
     def fit_vocabulary(self, colours: Int[Tensor, "nodes colours"], graph: Int[Tensor, "nodes"]) -> None:
         """Choose the colours that are features, from those of the training part's nodes and the graph of each node."""

@@ -31,9 +31,7 @@ def read_run_config(folder: Path) -> RunConfig:
 
 def _read_field(folder: Path, what: str) -> Any:
     if not (folder / RUN).exists():
-        raise InputError(
-            f"{folder / RUN}: no such file; `mnagt train DATASET --out {folder}` starts a run"
-        )
+        raise InputError(f"{folder / RUN}: no such file; `mnagt train DATASET --out {folder}` starts a run")
     record = read_json(folder / RUN)
     if not isinstance(record, dict) or what not in record:
         raise InputError(f"{folder / RUN}: no {what!r} in it; it is damaged or not a run's: restore it or train again")

@@ -47,11 +47,10 @@ def fit_forest(
     features = torch.cat([forest.presence_features(dataset.batch(chunk)) for chunk in train.split(1024)])
     features = features[:, : forest.columns].numpy()
     for output, target in enumerate(task.target_probability(dataset.targets[train]).T.numpy()):
-        is_known = np.isfinite(target)
-        if not is_known.any():
-            forest.value[forest.nodes_of_output(output)] = 0.5
+        if not np.isfinite(target).any():
+            forest.value.view(forest.outputs, -1)[output] = 0.5
             continue
-        sampler = Sampler.from_targets(target, is_known)
+        sampler = Sampler.from_targets(target)
         forest.odds[output] = sampler.odds
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             generators = [np.random.default_rng((seed, output, tree)) for tree in range(forest.trees)]
@@ -74,12 +73,12 @@ class Sampler:
     """Graphs of each group that are drawn for a tree."""
 
     @classmethod
-    def from_targets(cls, target: NDArray[np.float32], is_known: NDArray[np.bool_]) -> "Sampler":
-        groups = [(is_known & (target == label)).nonzero()[0] for label in (1, 0)]
+    def from_targets(cls, target: NDArray[np.float32]) -> "Sampler":
+        """``target`` is NaN where it is missing; such graphs are never drawn."""
+        groups, labelled = [(target == label).nonzero()[0] for label in (1, 0)], np.isfinite(target).nonzero()[0]
         counts = [len(group) for group in groups]
-        if not all(counts) or sum(counts) < is_known.sum():
-            groups = [is_known.nonzero()[0]]
-            return cls(target, groups, [min(len(groups[0]), MAX_SAMPLE)])
+        if not all(counts) or sum(counts) < len(labelled):
+            return cls(target, [labelled], [min(len(labelled), MAX_SAMPLE)])
         counts = [min(count, MAX_RATIO * min(counts)) for count in counts]
         part = min(1.0, MAX_SAMPLE / sum(counts))
         return cls(target, groups, [max(1, int(part * count)) for count in counts])
@@ -97,11 +96,10 @@ class Sampler:
         return np.concatenate([generator.choice(*each) for each in zip(self.groups, self.counts, strict=True)])
 
 
-Tree = tuple[Tensor, Tensor, Tensor, Tensor]
-"""As ``RandomForest.set_tree`` takes it."""
-
-
-def _grow_tree(features: NDArray[np.uint8], sampler: Sampler, max_leaves: int, generator: np.random.Generator) -> Tree:
+def _grow_tree(
+    features: NDArray[np.uint8], sampler: Sampler, max_leaves: int, generator: np.random.Generator
+) -> list[Tensor]:
+    """A tree as ``RandomForest.set_tree`` takes it."""
     from sklearn.tree import DecisionTreeRegressor
 
     graphs, state = sampler.sample(generator), int(generator.integers(2**31))
@@ -110,4 +108,4 @@ def _grow_tree(features: NDArray[np.uint8], sampler: Sampler, max_leaves: int, g
     )
     tree = tree.fit(features[graphs].astype(np.float32), sampler.target[graphs]).tree_
     parts = tree.feature, tree.children_left, tree.children_right, tree.value[:, 0, 0]
-    return tuple(map(torch.from_numpy, parts))  # type: ignore[return-value]
+    return [torch.from_numpy(part) for part in parts]

@@ -24,7 +24,7 @@ from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.tasks import Task
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_forest import check_can_grow, fit_forest
-from mnagt.training.memory_check import check_room, explain_out_of_memory
+from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
 from mnagt.training.trainer import Position, Trainer
 
@@ -101,7 +101,7 @@ def fit_model(
         check_can_grow(task, dataset.targets)
     forest = forest if with_forest else None
     dataset = fit_preprocessing(model, dataset, split.train, {} if forest is None else forest.encodings)
-    check_room(model, dataset, config.train, device)
+    check_memory(model, dataset, config.train, device)
     with explain_out_of_memory(device, config):
         on_start(config)
         trainer = Trainer(

@@ -14,47 +14,41 @@ from mnagt.data.packed import PackedDataset
 from mnagt.devices import device_name
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.features import Features
 from mnagt.graphs.memory import format_bytes, free_memory
+from mnagt.graphs.random_graphs import random_graphs
 from mnagt.nn.graph_model import GraphModel
 from mnagt.runs.config import RunConfig, TrainConfig
 
-_PROBES = tuple((cpu_small.LARGEST + nodes, reach) for nodes, reach in ((8, 1), (64, 1), (128, 1), (8, 8)))
-"""Nodes of the graphs that a model is tried on, and neighbours of each to either side. (Of smaller graphs a CPU keeps
-the attention of all pairs, few as they are: that is left out.)"""
+_PROBES = ((8, 0.02), (64, 0.02), (128, 0.02), (8, 0.2))
+"""Graphs that a model is measured on: nodes beyond ``cpu_small.LARGEST``, up to which a CPU keeps the attention of all
+pairs, and density."""
 _SMALL_GRAPH, _SMALL_BATCH = 2**12, 2**16
-"""Nodes up to which nobody needs to ask."""
+"""Nodes up to which nothing is measured."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes that a training step keeps for its backward pass."""
+    """Bytes that a training step keeps for its backward pass, by node, edge and pair of nodes of a graph."""
 
     node: float
     edge: float
     pair: float
-    """For each pair of nodes of a graph; zero, but for models with terms of pairs."""
 
     def of(self, dataset: PackedDataset) -> Float[Tensor, "graphs"]:
-        """For each graph."""
         nodes, edges = dataset.sizes.double(), dataset.edge_ptr.diff().double()
         return self.node * nodes + self.edge * edges + self.pair * nodes**2
 
 
-def cost_of(model: GraphModel) -> Cost:
+def measure_cost(model: GraphModel) -> Cost:
     """What ``model`` keeps, measured on a few small graphs of its kind: linear in nodes, edges and pairs."""
-    sizes, kept = [], []
-    for nodes, reach in _PROBES:
-        batch = _ring(nodes, reach, model.features)
-        sizes.append([1.0, nodes, batch.num_edges, nodes**2])
-        kept.append(float(_kept_bytes(model, batch)))
-    _, node, edge, pair = torch.linalg.solve(
-        torch.tensor(sizes, dtype=torch.float64), torch.tensor(kept, dtype=torch.float64)
-    ).tolist()
+    batches = [random_graphs(model.features, [cpu_small.LARGEST + nodes], density) for nodes, density in _PROBES]
+    counts = [[1, batch.num_nodes, batch.num_edges, batch.num_nodes**2] for batch in batches]
+    kept = torch.tensor([_kept_bytes(model, batch) for batch in batches], dtype=torch.float64)
+    _, node, edge, pair = torch.linalg.solve(torch.tensor(counts, dtype=torch.float64), kept).tolist()
     return Cost(max(node, 0.0), max(edge, 0.0), pair if pair > 0.5 else 0.0)
 
 
-def check_room(model: GraphModel, dataset: PackedDataset, config: TrainConfig, device: torch.device) -> None:
+def check_memory(model: GraphModel, dataset: PackedDataset, config: TrainConfig, device: torch.device) -> None:
     """Refuse graphs or batches whose training would need more memory than there is.
 
     The estimate is of what is kept for the backward pass, and so a lower bound: what is refused would certainly fail.
@@ -62,7 +56,7 @@ def check_room(model: GraphModel, dataset: PackedDataset, config: TrainConfig, d
     sizes, batch_size = dataset.sizes, min(config.batch_size, len(dataset))
     if int(sizes.max()) <= _SMALL_GRAPH and float(sizes.double().mean()) * batch_size <= _SMALL_BATCH:
         return
-    cost, free = cost_of(model), free_memory(device)
+    cost, free = measure_cost(model), free_memory(device)
     share = 0.5 if device.type == "cuda" else 1.0  # fused kernels keep less, bf16 half
     if config.activation_checkpointing:
         share /= len(model.layers)
@@ -98,10 +92,7 @@ def explain_out_of_memory(device: torch.device, config: RunConfig) -> Iterator[N
 
 
 def _kept_bytes(model: GraphModel, batch: GraphBatch) -> int:
-    """Bytes kept for the backward pass; what shares memory counts once.
-
-    In evaluation, where chance has no say: dropout's own masks are not counted.
-    """
+    """Bytes kept for the backward pass, without dropout's masks; what shares memory counts once."""
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -116,18 +107,3 @@ def _kept_bytes(model: GraphModel, batch: GraphBatch) -> int:
     model.train(was_training)
     del out
     return sum(kept.values())
-
-
-def _ring(nodes: int, reach: int, features: Features) -> GraphBatch:
-    """A ring in which each node is joined to those up to ``reach`` steps away."""
-    node = torch.arange(nodes)
-    steps = [step for r in range(1, reach + 1) for step in (r, -r)]
-    edge_index = torch.cat([torch.stack([node, (node + step) % nodes]) for step in steps], dim=1)
-    columns = {}
-    for kind, rows in (("node", nodes), ("edge", edge_index.shape[1])):
-        read = features.nodes if kind == "node" else features.edges
-        if read.labels:
-            columns[f"{kind}_labels"] = torch.zeros(rows, len(read.labels), dtype=torch.long)
-        if read.values:
-            columns[f"{kind}_values"] = torch.zeros(rows, read.values)
-    return GraphBatch.from_edges(edge_index, [nodes], **columns)
