@@ -1,7 +1,7 @@
 """Several models whose probabilities are averaged, and how far they agree."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -37,8 +37,8 @@ class Ensemble(TrainedModel):
                     f"the members of an ensemble have the same task, and model {number} has another than the first: "
                     f"{other.task.describe()}, not {first.task.describe()}; choose models of the same data"
                 )
-        inherited = {field.name: getattr(first, field.name) for field in fields(TrainedModel)}
-        return cls(**inherited | {"calibration": None}, members=tuple(members))
+        inherited = {field.name: getattr(replace(first, calibration=None), field.name) for field in fields(TrainedModel)}
+        return cls(**inherited, members=tuple(members))
 
     @classmethod
     def load(cls, folders: Sequence[Path | str]) -> "Ensemble":
