@@ -37,7 +37,9 @@ class Ensemble(TrainedModel):
                     f"the members of an ensemble have the same task, and model {number} has another than the first: "
                     f"{other.task.describe()}, not {first.task.describe()}; choose models of the same data"
                 )
-        inherited = {field.name: getattr(replace(first, calibration=None), field.name) for field in fields(TrainedModel)}
+        inherited = {
+            field.name: getattr(replace(first, calibration=None), field.name) for field in fields(TrainedModel)
+        }
         return cls(**inherited, members=tuple(members))
 
     @classmethod
