@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mnagt.graphs.features import Features
 from mnagt.models.registry import build_model
 from mnagt.runs.config import TrainConfig
-from mnagt.training.optim import adamw, learning_rate, memory
+from mnagt.training.optim import adamw, learning_rate, optimizer_state
 
 CONFIG = TrainConfig(lr=1.0, warmup=0.1)
 
@@ -51,9 +51,9 @@ def test_the_memory_made_before_the_first_step_changes_nothing():
         model = nn.Linear(3, 5)
         optimizer = adamw(model, TrainConfig(lr=0.1))
         if is_made:
-            assert len(memory(optimizer)) == 6
+            assert len(optimizer_state(optimizer)) == 6
         model(torch.ones(2, 3)).sum().backward()
         optimizer.step()
-        return [*model.parameters(), *memory(optimizer)]
+        return [*model.parameters(), *optimizer_state(optimizer)]
 
     torch.testing.assert_close(stepped(True), stepped(False), rtol=0, atol=0)

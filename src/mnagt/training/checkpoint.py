@@ -49,7 +49,7 @@ def random_states(device: torch.device, ranks: Ranks) -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
-    return {name: ranks.all_gather(state) for name, state in states.items()}
+    return {name: torch.stack(ranks.gather(state)) for name, state in states.items()}
 
 
 def set_random_states(states: Mapping[str, Tensor], device: torch.device, ranks: Ranks) -> bool:

@@ -1,8 +1,7 @@
-"""Distributed training: several processes that ``torchrun`` started, on one machine or more.
+"""Distributed training by processes that ``torchrun`` started, on one machine or more.
 
-Every batch is that of a single process, partitioned among the ranks; gradients are added up by torch's
-``DistributedDataParallel``, and ``BatchNorm`` takes its statistics over all ranks. So the outcome is that of a single
-process, but for rounding and for the random numbers of dropout.
+Every batch is that of a single process, partitioned among the ranks. So the outcome is that of a single process, but
+for rounding and for the random numbers of dropout.
 """
 
 import hashlib
@@ -53,14 +52,14 @@ def partition(costs: Float[Tensor, "graphs"], world_size: int) -> list[Int[Tenso
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes that train together, and which of them this is. With one process all methods return at once."""
+    """The processes that train together, and which of them this is. Alone, no method communicates."""
 
     rank: int = 0
     world_size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Rank 0 writes files and shows progress."""
+        """Whether this is rank 0, which writes files and shows progress."""
         return self.rank == 0
 
     @property
@@ -96,21 +95,13 @@ class Ranks:
             return list(flags)
         return [count > 0 for count in self.sum(torch.tensor(flags, dtype=torch.int32)).tolist()]
 
-    def all_gather(self, tensor: Shaped[Tensor, "*any"]) -> Shaped[Tensor, "ranks *any"]:
-        """The tensors of all ranks, which have the same shape."""
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all ranks, which may have different shapes."""
         if not self.is_distributed:
-            return tensor[None]
-        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        torch.distributed.all_gather(parts, tensor.contiguous())
-        return torch.stack(parts)
-
-    def gather_rows(self, rows: Shaped[Tensor, "shard *any"], counts: list[int]) -> Shaped[Tensor, "all *any"]:
-        """The rows of all ranks, one rank after the other; ``counts`` says how many each of them has."""
-        if not self.is_distributed:
-            return rows
-        padded = rows.new_zeros(max(counts), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        return torch.cat([part[:count] for part, count in zip(self.all_gather(padded), counts, strict=True)])
+            return [tensor]
+        parts: list[Tensor] = [tensor] * self.world_size
+        torch.distributed.all_gather_object(parts, tensor.cpu())
+        return [part.to(tensor.device) for part in parts]
 
     def outputs(
         self,
@@ -127,7 +118,7 @@ class Ranks:
         shards = self.shards(dataset, graphs)
         shard = shards[self.rank]
         computed = compute_outputs(model, dataset, shard if len(shard) else graphs[:1], batch_size, kept)
-        gathered = self.gather_rows(computed[: len(shard)], [len(shard) for shard in shards])
+        gathered = torch.cat(self.gather(computed[: len(shard)]))
         return gathered[torch.cat(shards).argsort()[position].to(gathered.device)]
 
     def broadcast_from_rank0(self, make: Callable[[], T]) -> T:
@@ -176,10 +167,9 @@ class Ranks:
 
 
 def _average_gradients(model: nn.Module) -> nn.Module:
-    """``model`` under ``DistributedDataParallel``.
+    """``model`` under ``DistributedDataParallel``, with a process group apart from that of the statistics of norms.
 
-    Gradients have a process group of their own: they are sent independently of the statistics of norms. Parameters that
-    no graph of a rank uses are found; buckets then never change, so that a resumed run adds up in the same order.
+    As unused parameters are looked for, buckets never change, so that a resumed run adds up in the same order.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)  # its heir is too young

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from mnagt import ops
-from mnagt.ops import parameter_copies
 from mnagt.runs.config import TrainConfig
 from mnagt.training.nan_guard import note
 
@@ -21,7 +20,7 @@ def adamw(model: nn.Module, config: TrainConfig) -> "ClippedAdamW | FlatAdamW":
     p = next(model.parameters())
     if p.device.type == "cpu":
         return ClippedAdamW(groups, lr=config.lr, clip=config.clip)
-    rate = torch.tensor(config.lr, device=p.device)  # read on the GPU, so that a recorded step can be given another
+    rate = torch.tensor(config.lr, device=p.device)  # read on the GPU, so that a captured step can be given another
     if ops.is_usable(p.device) and p.dtype == torch.float32:
         from mnagt.ops.adamw import FlatAdamW
 
@@ -41,8 +40,11 @@ def decay_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
 class ClippedAdamW(torch.optim.AdamW):
     """AdamW that first clips the gradients of all parameters together to the norm ``clip``, unless that is 0.
 
-    From a step of which the loss or the norm is not finite on, none is taken; ``seen`` is what ``finite.note`` noted.
+    From the first loss or norm that is not finite (``seen``, see ``nan_guard.note``) the parameters stay as they are.
     """
+
+    copies = None
+    """Of the parameters in another dtype, which ``FlatAdamW`` has."""
 
     def __init__(
         self, groups: list[dict[str, Any]], *, lr: float | Tensor, clip: float, capturable: bool = False
@@ -62,6 +64,9 @@ class ClippedAdamW(torch.optim.AdamW):
             nn.utils.clip_grads_with_norm_(self._parameters, self.clip, norm)
         super().step()
 
+    def refresh(self) -> None:
+        """To be called when the parameters were changed from outside: ``FlatAdamW`` then updates its copies."""
+
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
@@ -71,18 +76,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-def refresh(optimizer: torch.optim.Optimizer) -> None:
-    """To be called when somebody but the optimiser has changed the parameters."""
-    if hasattr(optimizer, "refresh"):
-        optimizer.refresh()  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def release(optimizer: torch.optim.Optimizer) -> None:
-    """To be called when training is over: copies of the parameters are no longer kept up to date."""
-    parameter_copies.release(p for group in optimizer.param_groups for p in group["params"])
-
-
-def memory(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def optimizer_state(optimizer: "ClippedAdamW | FlatAdamW") -> list[Tensor]:
     """The tensors that a step changes beside the parameters; made now if none has been taken yet."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if not optimizer.state:
@@ -95,8 +89,8 @@ def memory(optimizer: torch.optim.Optimizer) -> list[Tensor]:
         set_rate(optimizer, rate)
         for state in optimizer.state.values():
             state["step"].zero_()
-    copies = getattr(optimizer, "copies", None)
-    return [tensor for p in parameters for tensor in optimizer.state[p].values()] + ([] if copies is None else [copies])
+    copies = [] if optimizer.copies is None else [optimizer.copies]
+    return [tensor for p in parameters for tensor in optimizer.state[p].values()] + copies
 
 
 def learning_rate(step: int, steps: int, config: TrainConfig) -> float:

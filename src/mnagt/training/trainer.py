@@ -27,13 +27,14 @@ from mnagt.inference.outputs import autocast, matmul_precision
 from mnagt.inference.weights import add_prefix, check_weights, load_tensors, load_weights, save_tensors, select_prefix
 from mnagt.nn.activation_checkpointing import CheckpointedModel
 from mnagt.nn.graph_model import GraphModel
+from mnagt.ops import parameter_copies
 from mnagt.runs.config import TrainConfig
 from mnagt.tasks import Task
 from mnagt.training.checkpoint import load_optimizer, model_weights, optimizer_tensors, random_states, set_random_states
 from mnagt.training.cuda_graphs import CapturedOutputs, CapturedSteps
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.nan_guard import Step, Watch, are_finite
-from mnagt.training.optim import adamw, learning_rate, memory, refresh, release, set_rate
+from mnagt.training.optim import adamw, learning_rate, optimizer_state, set_rate
 from mnagt.training.progress import Reporter
 
 logger = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class Trainer:
                 self._epoch()
             self.save()
         self._forward = self._network
-        release(self.optimizer)
+        parameter_copies.release(self.model.parameters())
         self.model.load_state_dict(self.best)
         return self.at
 
@@ -268,7 +269,7 @@ class Trainer:
     @cached_property
     def _captured_steps(self) -> CapturedSteps:
         def state() -> list[Tensor]:
-            return [*self.model.state_dict().values(), *memory(self.optimizer)]
+            return [*self.model.state_dict().values(), *optimizer_state(self.optimizer)]
 
         return CapturedSteps(self._update, self.dataset, self.config.batch_size, state)
 
@@ -343,7 +344,7 @@ class Trainer:
                 logger.info(
                     "the run began with another number of ranks: dropout is seeded anew from step %d on", step + 1
                 )
-        refresh(self.optimizer)
+        self.optimizer.refresh()
         self.best = {name: t.to(self.device) for name, t in best.items()}
 
 
