@@ -88,7 +88,6 @@ BUDGET = {
     "experiments": 1,
     "explain": 1,
     "graphs": 1,
-    "nn": 4,
 }
 """Places that are still to be renamed, by package; these numbers only go down."""
 

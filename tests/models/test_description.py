@@ -1,5 +1,7 @@
 """What is said of a model's parts is read off the built model."""
 
+from importlib import import_module
+
 import pytest
 
 from mnagt.graphs.features import Features
@@ -26,6 +28,8 @@ def test_parts_are_those_of_the_built_model(name):
     parts = describe_parts(build_model(name, {}, Features(), 1))
     assert parts == PARTS.get(name)
     assert (parts is None) == (name in OWN_STACK)
+    module = import_module(MODELS[name].build.__module__)
+    assert ("stack of its own" in (module.__doc__ or "")) == (name in OWN_STACK)
 
 
 def test_settings_change_the_parts():

@@ -2,9 +2,10 @@
 
 Rampášek, Galkin, Dwivedi, Luu, Wolf, Beaini: Recipe for a General, Powerful, Scalable Graph Transformer, 2022. The
 layer is that of their code and of PyTorch Geometric's ``GPSConv``; ``conv = "gated"`` is the GatedGCN of their recipes
-for molecules (Bresson, Laurent: Residual Gated Graph ConvNets, 2017). What differs: the GIN within has BatchNorm in its
-network, as our GIN everywhere; random-walk (RWSE) and Laplacian (LapPE) encodings go through a linear map and are added
-to the nodes, where theirs go through small networks and are put beside them.
+for molecules (Bresson, Laurent: Residual Gated Graph ConvNets, 2017).
+
+GPS has a stack of its own: a layer adds two normalised branches, each with a residual. Differs from the original in
+GIN's BatchNorm, and in encodings (RWSE, LapPE) that go through a linear map and are added to the nodes.
 """
 
 from collections.abc import Sequence

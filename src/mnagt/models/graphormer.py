@@ -1,15 +1,13 @@
-"""Graphormer: attention over all nodes that knows their degrees, their distances and the edges between them.
+"""Graphormer: attention over all nodes, with their degrees, distances and the edges between them.
 
 Ying, Cai, Luo, Zheng, Ke, He, Shen, Liu: Do Transformers Really Perform Badly for Graph Representation?, 2021.
-Centrality encoding; a learned number for each head and distance; where edges carry columns, their mean along the
-shortest path, each place on the path with its own weights; a virtual node, joined to all by attention alone (our CLS
-node), with a number of its own in place of a distance; normalised before each branch. The biases are shared by all
-layers, and worked out once a batch.
+Centrality encoding; a learned number for each head and distance; the mean of edge columns along the shortest path, each
+position on the path with its own weights; a virtual node (our CLS node) with a number of its own for its distance.
 
-What differs: where a pair has several shortest paths we take the mean over them, not the one that the order of nodes
-picks, and so renaming nodes changes nothing; edges count on paths of up to ``max_distance``, where the original reads
-the first few edges of any path; places are counted from the node attended to; columns are encoded as in our other
-models; and the head is ours, of two layers.
+Graphormer has a stack of its own: all layers share one bias, computed once a batch, and attention is that of
+``torch.nn.MultiheadAttention``. Differs from the original in the mean over all shortest paths of a pair (theirs depends
+on the order of nodes); edges count on paths of up to ``max_distance`` (theirs: the first few edges of any path);
+positions are counted from the attended node; the head has two layers.
 """
 
 from collections.abc import Sequence

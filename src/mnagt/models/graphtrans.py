@@ -1,13 +1,10 @@
-"""GraphTrans: a GNN for what is near, then a transformer for what is far.
+"""GraphTrans: a GNN for short distances, then a transformer for long ones.
 
 Wu, Jain, Wright, Mirhoseini, Gonzalez, Stoica: Representing Long-Range Context for Graph Neural Networks with Global
-Attention, 2021. As in their code: layers of a GNN, a linear map, a learned CLS node, LayerNorm, layers of the original
-Transformer (normalised after each branch, ReLU) and a last LayerNorm; the CLS node is read. What differs: GIN by
-default, where their configurations for NCI1 have GCN or GIN (GINE where edges carry columns); ReLU after the GNN's last
-layer too; the attention's maps have no constant terms; and the head is ours.
-
-The paper of MNA-GT reads it as a first layer whose kernel is the GNN, then ``Hop(0)``. Here the GNN is the encoder, as
-in the original: the residual of the first layer does not bypass it.
+Attention, 2021. As in their code: a GNN, a linear map, a learned CLS node, LayerNorm, layers of the original
+Transformer and a last LayerNorm; the CLS node is read. Differs in GIN by default, in ReLU after the GNN's last layer
+too, in attention maps without constant terms, and in the head. The GNN is the encoder: the residual of the first layer
+does not bypass it, as it would in the first layer of MNA-GT's reading (a kernel that is the GNN, then ``Hop(0)``).
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,9 @@
 """GROVER's GTransformer: attention over what message passing of a random length makes of the nodes.
 
 Rong et al.: Self-Supervised Graph Transformer on Large-Scale Molecular Data, 2020. Three networks (dyMPN) make queries,
-keys and values; their hops have one set of weights, so their number is free: drawn at random in training, fixed in
-evaluation. One residual runs from a block's input past all of it. What differs: the view of nodes only (the original
-has a second tower over edges); attention as its paper prints it, between nodes; the heads share the three networks;
-LayerNorm after each hop, which keeps sums over many neighbours in bounds; several blocks; no pre-training.
+keys and values; their hops share weights, so that their number can be drawn at random in training. Differs from the
+original in one tower, over nodes (theirs has a second over edges); in heads that share the three networks; in LayerNorm
+after each hop, which keeps sums over many neighbours in bounds; in several blocks; and in no pre-training.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""GRPE: what two nodes are to each other speaks to queries, keys and values.
+"""GRPE: relative encodings of pairs of nodes on queries, keys and values.
 
-Park, Chang, Lee, Kim, Hwang: GRPE: Relative Positional Encoding for Graph Transformer, 2022. What differs: each layer
-has tables of its own (an option of the original), pairs too far apart and pairs without a path share one entry, edges
-are encoded from all their columns, and pooling is a setting (``cls`` is its task token).
+Park, Chang, Lee, Kim, Hwang: GRPE: Relative Positional Encoding for Graph Transformer, 2022. Differs from the original
+in tables of each layer's own (an option there), in one entry for pairs too far apart and pairs without a path, in
+reading all edge columns, and in a choice of readout (``cls`` is its task token).
 """
 
 from dataclasses import dataclass

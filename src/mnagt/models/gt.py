@@ -1,12 +1,13 @@
-"""GT: a transformer whose nodes attend to their neighbours.
+"""GT: attention along edges.
 
-Dwivedi, Bresson: A Generalization of Transformer Networks to Graphs, 2020 (arXiv 2012.09699). As in their code:
-Laplacian eigenvectors added to the nodes, their signs flipped at random in training; attention along the edges alone,
-no node to itself; where edges carry columns, they multiply the scores channel by channel and are updated in every
-layer; scores cut to [-5, 5]; BatchNorm after each branch; mean pooling. It runs over the list of edges, not over pairs:
-cost and memory grow with the edges. What differs: the last layer leaves the edges as they are, since nobody reads them;
-without edge columns there is no edge at all in the score, where theirs may be a constant 1 through a linear map; the
-map of the eigenvectors has no constant term; and the head is ours, of two layers.
+Dwivedi, Bresson: A Generalization of Transformer Networks to Graphs, 2020. As in their code: Laplacian eigenvectors
+added to the nodes, their signs flipped at random in training; attention along edges alone, no node to itself; edge
+columns multiply the scores channel by channel and are updated in every layer; BatchNorm after each branch.
+
+GT has a stack of its own, also without edge columns: scores are clamped to [-5, 5] and 1e-6 is added to the sum of the
+weights, so that no mask of ``BIASES`` gives the same numbers; cost grows with edges, not with pairs of nodes. Differs
+from the original in the last layer, which leaves edges as they are; in scores without an edge term where edges have no
+columns (theirs may be a constant 1 through a linear map); and in the head, of two layers.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,10 @@
-r"""SAN: learned encodings from the whole Laplacian spectrum, and attention that tells edges from the rest.
+r"""SAN: encodings learned from the Laplacian spectrum; attention along edges apart from that to all other nodes.
 
-Kreuzer, Beaini, Hamilton, Létourneau, Tossou: Rethinking Graph Transformers with Spectral Attention, 2021. Each node's
-entries in the eigenvectors, with their eigenvalues, go through a small transformer (node-wise LPE). Attention over
-edges and over all other pairs has its own queries and keys. What differs: the two are softmaxed apart and added as
-:math:`1/(1+\gamma)` and :math:`\gamma/(1+\gamma)`, as the paper prints it (its code normalises them together); a node
-is among its own virtual neighbours, so that everyone has one; norms stand before each branch.
-
-The sign of an eigenvector means nothing: signs are flipped at random in training, as in the original. In evaluation
-they are settled as ``encodings.laplacian`` does it, so renaming nodes changes nothing only where eigenvalues are simple
-and no two largest entries of a vector tie.
+Kreuzer, Beaini, Hamilton, Létourneau, Tossou: Rethinking Graph Transformers with Spectral Attention, 2021. Differs from
+their code in two softmaxes, for edges and for all other pairs, added as :math:`1/(1+\gamma)` and
+:math:`\gamma/(1+\gamma)` as the paper prints it; in a node being among its own virtual neighbours, so that each has
+one; and in norms before each branch. Signs of eigenvectors are flipped at random in training; in evaluation they are
+those of ``encodings.laplacian``, which depend on the order of nodes where eigenvalues or largest entries tie.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,9 @@
 """k-subtree SAT: nodes compared by the subtrees around them.
 
 Chen, O'Bray, Borgwardt: Structure-Aware Transformer for Graph Representation Learning, 2022. As in their code: a
-structure extractor of k GNN layers, all of their outputs kept; what attention brings to a node is divided by the root
-of its degree; normalised after each branch; BatchNorm; mean pooling. What differs: their default GNN is PyTorch
-Geometric's GraphConv, ours GIN (GINE where edges carry columns); the output map of attention has no constant term; and
-random-walk encodings, if any, are standardised first.
+structure extractor of k GNN layers, all of their outputs kept; the output of attention divided by the root of the
+node's degree; BatchNorm after each branch. Differs in GIN (theirs: PyTorch Geometric's GraphConv), in an output map of
+attention without constant term, and in standardised random-walk encodings.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""Set2Set: a GNN whose nodes are read by a small LSTM that asks them, again and again.
+"""Set2Set: a GNN whose nodes are read by an LSTM with attention.
 
 Vinyals, Bengio, Kudlur: Order Matters: Sequence to Sequence for Sets, 2016; on graphs: Gilmer, Schoenholz, Riley,
-Vinyals, Dahl: Neural Message Passing for Quantum Chemistry, 2017. Differs from the latter in its GNN: GIN layers for
-the gated, edge-conditioned ones.
+Vinyals, Dahl: Neural Message Passing for Quantum Chemistry, 2017. Differs from the latter in GIN layers.
 """
 
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ from mnagt.nn.shapes import NodeVectors
 
 
 class Set2Set(Readout):
-    r"""In each step a question :math:`q` is put to the nodes, and the answer :math:`r` leads to the next one.
+    r"""Attention over the nodes with queries :math:`q` from an LSTM that reads the results :math:`r`.
 
     .. math:: q_t = \mathrm{LSTM}(q_{t-1} \Vert r_{t-1}), \qquad
               r_t = \sum_v \alpha_v x_v, \qquad \alpha = \mathrm{softmax}_v(x_v \cdot q_t)
 
-    What is read is :math:`q_T \Vert r_T`, twice as wide as a node.
+    The output is :math:`q_T \Vert r_T`, twice as wide as a node.
     """
 
     def __init__(self, dim: int, steps: int) -> None:
@@ -36,14 +35,11 @@ class Set2Set(Readout):
         self.steps, self.lstm = steps, nn.LSTMCell(2 * dim, dim)
 
     def forward(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs twice_dim"]:
-        read = x.new_zeros(graph.num_graphs, self.dim)
-        state = None
+        read, state = x.new_zeros(graph.num_graphs, self.dim), None
         for _ in range(self.steps):
-            question, memory = self.lstm(read, state)
-            state = question, memory
-            score = (x * take(graph.graph_of, question)).sum(dim=1, keepdim=True)
-            answer = graph.nodes_of @ (softmax_within(score, graph) * x)
-            read = torch.cat([question, answer], dim=1)
+            state = self.lstm(read, state)
+            score = (x * take(graph.graph_of, state[0])).sum(dim=1, keepdim=True)
+            read = torch.cat([state[0], graph.nodes_of @ (softmax_within(score, graph) * x)], dim=1)
         return read
 
 

@@ -1,8 +1,8 @@
-"""GCN and GIN with a virtual node: a vector for each graph that all its nodes hear, and that hears them all.
+"""GCN and GIN with a virtual node: a vector for each graph that is added to all its nodes and updated by their sum.
 
 Gilmer, Schoenholz, Riley, Vinyals, Dahl: Neural Message Passing for Quantum Chemistry, 2017; in the form of Hu, Fey,
-Zitnik et al.: Open Graph Benchmark, 2020. Differs from OGB's code in GIN's epsilon, which stays at 0,
-and in the numbers that embeddings begin with.
+Zitnik et al.: Open Graph Benchmark, 2020. Differs from OGB's code in GIN's epsilon, which stays at 0, and in the
+initial embeddings.
 """
 
 from collections.abc import Callable, Sequence

@@ -66,7 +66,7 @@ class GraphModel(nn.Module):
         return weights
 
     def attention_weights(self, graph: GraphBatch) -> list[list[Float[Tensor, "kernels heads nodes nodes"]]]:
-        """How nodes share their attention: layer by layer where it is that of eq. 8, then graph by graph."""
+        """Attention weights: layer by layer where they are those of eq. 8, then graph by graph."""
         x, graph = self.encode(graph)
         weights = []
         for layer in self.layers:

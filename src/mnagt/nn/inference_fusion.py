@@ -175,14 +175,14 @@ class _FusedLayer(nn.Module):
         self.last = _then(last, scale_ffn.factor.double())
 
     def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
-        seen, edges = [torch.addcmul(self.summand, x, self.factor)], [None] * (len(self.gnn) + 1)
+        inputs, edges = [torch.addcmul(self.summand, x, self.factor)], [None] * (len(self.gnn) + 1)
         if self.kind is not None and self.edge_table is not None:
             edges = self.edge_table.index_select(0, self.kind(graph)).split(x.shape[1], dim=1)
         for conv, carried in zip(self.gnn, edges, strict=False):
-            seen.append(conv(seen[-1], carried, graph))
-        compared = [F.linear(h, weight) for h, weight in zip(seen, self.compare, strict=True)]
+            inputs.append(conv(inputs[-1], carried, graph))
+        compared = [F.linear(h, weight) for h, weight in zip(inputs, self.compare, strict=True)]
         query, key = torch.stack(compared, dim=1).chunk(2, dim=2)
-        query, key, value = (t.reshape(len(x), *self.heads) for t in (query, key, F.linear(seen[0], self.value)))
+        query, key, value = (t.reshape(len(x), *self.heads) for t in (query, key, F.linear(inputs[0], self.value)))
         z = attend(query, key, value, graph).flatten(2).transpose(0, 1)
         brought, looked_at = torch.bmm(z, self.out).chunk(2, dim=2)
         share = (torch.tanh(looked_at) @ self.score).softmax(dim=0)[:, :, None]
