@@ -13,7 +13,11 @@ from torch import Tensor
 
 
 def accuracy(predicted: Int[Tensor, "graphs"], target: Int[Tensor, "graphs"]) -> float:
-    """Share of graphs whose predicted class is the target."""
+    """Share of graphs whose predicted class is the target.
+
+    >>> accuracy(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 1, 1]))
+    0.75
+    """
     return (predicted == target).double().mean().item()
 
 
@@ -22,7 +26,11 @@ def roc_auc(
     is_positive: Bool[Tensor, "*tasks graphs"],
     is_labelled: Bool[Tensor, "*tasks graphs"] | None = None,
 ) -> Float[Tensor, "*tasks"]:
-    """Area under the ROC curve, equal scores counting half; NaN where there are no positives or no negatives."""
+    """Area under the ROC curve, equal scores counting half; NaN where there are no positives or no negatives.
+
+    >>> roc_auc(torch.tensor([0.1, 0.4, 0.3, 0.8]), torch.tensor([False, False, True, True])).item()
+    0.75
+    """
     true, false = _cumulative_counts(score, is_positive, is_labelled)
     area = (false.diff() * (true[..., 1:] + true[..., :-1])).sum(dim=-1) / 2
     return area / (true[..., -1] * false[..., -1])
@@ -33,7 +41,11 @@ def average_precision(
     is_positive: Bool[Tensor, "*tasks graphs"],
     is_labelled: Bool[Tensor, "*tasks graphs"] | None = None,
 ) -> Float[Tensor, "*tasks"]:
-    """Area under the precision-recall curve, by steps; equal scores are one step. NaN without a positive."""
+    """Area under the precision-recall curve, by steps; equal scores are one step. NaN without a positive.
+
+    >>> average_precision(torch.tensor([0.1, 0.9, 0.3]), torch.tensor([True, True, False])).item()
+    0.8333333333333333
+    """
     true, false = _cumulative_counts(score, is_positive, is_labelled)
     precision = (true / (true + false).clamp(min=1))[..., 1:]
     return (true.diff() * precision).sum(dim=-1) / true[..., -1]
@@ -62,6 +74,9 @@ def set_f1(predicted: Int[Tensor, "graphs words"], target: Int[Tensor, "graphs t
     """F1, precision and recall between two sets of keys for each graph, averaged over graphs.
 
     Negative keys are padding. Precision is 0 where the predicted set is empty, recall where the target set is.
+
+    >>> set_f1(torch.tensor([[3, 5]]), torch.tensor([[5, -1]]))["precision"]
+    0.5
     """
     predicted, target = _distinct(predicted), _distinct(target)
     hits = ((predicted[:, :, None] == target[:, None, :]) & (predicted >= 0)[:, :, None]).sum(dim=(1, 2)).double()
@@ -78,17 +93,29 @@ def _distinct(keys: Int[Tensor, "graphs words"]) -> Int[Tensor, "graphs words"]:
 
 
 def rmse(predicted: Float[Tensor, "..."], target: Float[Tensor, "..."]) -> float:
-    """Root mean squared error."""
+    """Root mean squared error.
+
+    >>> rmse(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))
+    0.0
+    """
     return (predicted - target).double().square().mean().sqrt().item()
 
 
 def mae(predicted: Float[Tensor, "..."], target: Float[Tensor, "..."]) -> float:
-    """Mean absolute error."""
+    """Mean absolute error.
+
+    >>> mae(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]))
+    0.5
+    """
     return (predicted - target).double().abs().mean().item()
 
 
 class Reliability(NamedTuple):
-    """How well predicted probabilities match frequencies; 0 is perfect."""
+    """How well predicted probabilities match frequencies; 0 is perfect.
+
+    >>> Reliability(brier=0.2, ece=0.05).ece
+    0.05
+    """
 
     brier: float
     """Brier score: the mean squared difference between probabilities and targets."""
@@ -99,7 +126,11 @@ class Reliability(NamedTuple):
 def expected_calibration_error(
     probability: Float[Tensor, "predictions"], is_correct: Bool[Tensor, "predictions"], bins: int = 15
 ) -> float:
-    """The mean over bins of equal width of the difference between mean probability and frequency, weighted by size."""
+    """The mean over bins of equal width of the difference between mean probability and frequency, weighted by size.
+
+    >>> expected_calibration_error(torch.tensor([0.75, 0.75]), torch.tensor([True, False]))
+    0.25
+    """
     index = (probability * bins).long().clamp(max=bins - 1)
     gap = torch.zeros(bins, dtype=torch.float64).index_add(0, index, probability.double() - is_correct.double())
     return gap.abs().sum().item() / max(1, len(probability))

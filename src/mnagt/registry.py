@@ -10,7 +10,12 @@ Entry = TypeVar("Entry")
 
 
 def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry") -> Entry:
-    """The entry called ``name``, or an error that lists what there is."""
+    """The entry called ``name``, or an error that lists what there is.
+
+    >>> lookup({"sum": 1, "mean": 2}, "means", "readout")
+    Traceback (most recent call last):
+    mnagt.errors.InputError: no readout 'means'; did you mean 'mean'? there are: mean, sum
+    """
     if not isinstance(name, str) or name not in table:
         close = difflib.get_close_matches(name[:100], table, n=1) if isinstance(name, str) else []
         hint = f"did you mean {close[0]!r}? " if close else ""

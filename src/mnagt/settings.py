@@ -168,6 +168,10 @@ def from_dict(cls: type[Config], values: Mapping[str, Any], *, where: str) -> Co
 
     Raises:
         InputError: Names the field that is unknown, has another type, or breaks a constraint.
+
+    >>> from mnagt.runs.config import TrainConfig
+    >>> from_dict(TrainConfig, {"epochs": 7}, where="run.toml").epochs
+    7
     """
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: expected {_name_type(cls)}, got {quote(values)}")
@@ -184,7 +188,11 @@ def from_dict(cls: type[Config], values: Mapping[str, Any], *, where: str) -> Co
 
 
 def from_word(hint: Any, word: str, where: str) -> Any:
-    """A value of type ``hint`` from a word of the command line."""
+    """A value of type ``hint`` from a word of the command line.
+
+    >>> from_word(tuple[int, ...], "2,3,5", "--seeds")
+    (2, 3, 5)
+    """
     if word.lower() == "none" and type(None) in _alternatives(hint):
         return None
     kind = next(kind for kind in _alternatives(hint) if kind is not type(None))

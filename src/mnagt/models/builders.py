@@ -13,7 +13,6 @@ from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import IdentityResidual, Layer, PostNormLayer, feed_forward
 from mnagt.nn.norms import LayerNorm, Norm, pre_norms
 from mnagt.nn.readouts import READOUTS, Readout
-from mnagt.registry import lookup
 
 
 def make_model(
@@ -28,14 +27,8 @@ def make_model(
 ) -> GraphModel:
     """A model of these layers, with the default head.
 
-    Args:
-        config: Width, and the readout.
-        features: The columns of nodes and edges.
-        outputs: Columns of the output.
-        layers: Modules from (x, graph) to x. A generator makes them after the encoder.
-        encoder: In place of an encoder of the nodes' columns.
-        readout: In place of the one that ``config`` names.
-        head_dropout: Share of the head's hidden units dropped in training.
+    ``encoder`` replaces an encoder of the nodes' columns, ``readout`` the one that ``config`` names. ``layers`` are modules
+    from (x, graph) to x; a generator makes them after the encoder.
 
     >>> from mnagt.nn.convolutions import GIN
     >>> make_model(ReadoutConfig(dim=8, readout="mean"), Features(), 3, [GIN(8)]).readout
@@ -45,7 +38,7 @@ def make_model(
     layers = list(layers)
     if readout is None:
         assert isinstance(config, ReadoutConfig)
-        readout = lookup(READOUTS, config.readout, "readout")(config.dim)
+        readout = READOUTS[config.readout](config.dim)
     head = make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, head_dropout)
     return GraphModel(encoder, layers, readout, head, features)
 

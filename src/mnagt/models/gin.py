@@ -17,6 +17,12 @@ from mnagt.settings import OneOf
 
 @dataclass(frozen=True)
 class GinConfig(ReadoutConfig, ConvolutionConfig, HeadDropoutConfig):
+    """Settings of ``gin``.
+
+    >>> GinConfig(conv="gine").conv
+    'gine'
+    """
+
     conv: Annotated[str, OneOf(("auto", "gin", "gine"))] = "auto"
     """gin, gine (reads edges); auto is gine where edges carry columns."""
 

@@ -29,7 +29,6 @@ from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import feed_forward
 from mnagt.nn.norms import NORMS, Rows
 from mnagt.nn.shapes import EdgeVectors, NodeVectors
-from mnagt.registry import lookup
 from mnagt.settings import NonNegativeInt, PositiveInt
 
 SCORE = 5.0
@@ -92,7 +91,7 @@ class Branches(nn.Module):
     def __init__(self, dim: int, norm: str, dropout: float, rows: Rows) -> None:
         super().__init__()
         self.project, self.ffn = Linear(dim, dim), feed_forward(dim, 2 * dim, dropout, nn.ReLU)
-        self.norm_attention, self.norm_ffn = (lookup(NORMS, norm, "norm")(dim, rows=rows) for _ in range(2))
+        self.norm_attention, self.norm_ffn = (NORMS[norm](dim, rows=rows) for _ in range(2))
         self.dropout = Dropout(dropout)
 
     def forward(

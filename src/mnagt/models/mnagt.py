@@ -22,12 +22,17 @@ from mnagt.nn.layer import Layer, LayerScale, feed_forward
 from mnagt.nn.norms import NORMS, pre_norms
 from mnagt.nn.readouts import READOUTS, Concat
 from mnagt.nn.wl_features import WLFeatures
-from mnagt.registry import lookup
 from mnagt.settings import Fraction, Ge, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 
 
 @dataclass(frozen=True)
 class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
+    """Settings of ``mnagt``.
+
+    >>> MnagtConfig(max_hop=2).resolve(Features(), outputs=2).wl_iterations
+    1
+    """
+
     depth: Repeats = 3
     max_hop: OptionalRepeats = 1
     """c: kernels see what 0 to c layers of a GNN make of the nodes, so there are c + 1 of them."""
@@ -112,10 +117,10 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         )
         return Layer(
             attention,
-            mixer=lookup(MIXERS, config.mixer, "mixer")(config.dim, len(kernels)),
+            mixer=MIXERS[config.mixer](config.dim, len(kernels)),
             residual=conv() if config.residual == "block" else conv().conv,
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=pre_norms(lookup(NORMS, config.norm, "norm"), config.dim),
+            norms=pre_norms(NORMS[config.norm], config.dim),
             scales=(LayerScale(config.dim, config.layer_scale), LayerScale(config.dim, config.layer_scale)),
             gnn=[conv() for _ in range(config.max_hop)],
             dropout=config.dropout,
@@ -136,7 +141,7 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         ego_radius=config.ego_radius or 0,
     )
     layers = [layer() for _ in range(config.depth)]
-    readout = lookup(READOUTS, config.readout, "readout")(config.dim)
+    readout = READOUTS[config.readout](config.dim)
     if wl_features or config.head == "linear":  # one map of sums needs them normalised
         readout = Concat([readout, *wl_features])
     return GraphModel(encoder, layers, readout, head, features)

@@ -19,12 +19,17 @@ from mnagt.models.config import AttentionDropoutConfig, OptionalRepeats, Readout
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import Layer, PropagatedResidual, feed_forward
 from mnagt.nn.norms import LayerNorm, pre_norms
-from mnagt.registry import lookup
 from mnagt.settings import Fraction, OneOf, PositiveInt
 
 
 @dataclass(frozen=True)
 class PaperConfig(TransformerLayerConfig, AttentionDropoutConfig):
+    """Settings of ``mnagt-paper``.
+
+    >>> PaperConfig(max_hop=1).max_hop
+    1
+    """
+
     dim: PositiveInt = 128
     depth: Repeats = 3
     """Layers (the paper: 2 to 5)."""
@@ -58,7 +63,7 @@ def mnagt_paper(config: PaperConfig, features: Features, outputs: int) -> GraphM
         )
         return Layer(
             attention,
-            mixer=lookup(MIXERS, config.mixer, "mixer")(config.dim, len(kernels)),
+            mixer=MIXERS[config.mixer](config.dim, len(kernels)),
             residual=PropagatedResidual(config.adjacency),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
             norms=pre_norms(LayerNorm, config.dim),

@@ -25,7 +25,6 @@ from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import PostNormLayer
 from mnagt.nn.norms import NORMS, BatchNorm
 from mnagt.nn.shapes import NodeVectors
-from mnagt.registry import lookup
 from mnagt.settings import Fraction, NonNegativeInt, PositiveInt
 
 
@@ -79,7 +78,7 @@ def sat(config: SatConfig, features: Features, outputs: int) -> GraphModel:
         attention = (DegreeScaledAttention if config.degree else MultiKernelAttention)(
             config.dim, [kernel], heads=config.heads, head_dim=config.head_dim, dropout=config.attention_dropout
         )
-        return post_norm_layer(config, attention, lookup(NORMS, config.norm, "norm"))
+        return post_norm_layer(config, attention, NORMS[config.norm])
 
     encoder = NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk)
     return make_model(config, features, outputs, (layer() for _ in range(config.depth)), encoder=encoder)

@@ -17,6 +17,12 @@ from mnagt.settings import Fraction, PositiveInt
 
 @dataclass(frozen=True)
 class TransformerConfig(TransformerLayerConfig):
+    """Settings of ``transformer``.
+
+    >>> TransformerConfig(heads=2).heads
+    2
+    """
+
     dim: PositiveInt = 128
     depth: Repeats = 3
     heads: PositiveInt = 8

@@ -23,7 +23,6 @@ from mnagt.nn.graph_model import GraphModel, make_head
 from mnagt.nn.norms import BatchNorm
 from mnagt.nn.readouts import READOUTS
 from mnagt.nn.shapes import GraphVectors, NodeVectors
-from mnagt.registry import lookup
 
 
 class Update(nn.Module):
@@ -97,7 +96,7 @@ def _make_model(conv: Callable[[], nn.Module], config: VirtualConfig, features: 
     return GraphModel(
         NodeEncoder(features.nodes, config.dim),
         [stack],
-        lookup(READOUTS, config.readout, "readout")(config.dim),
+        READOUTS[config.readout](config.dim),
         make_head("linear", config.dim, config.dim, outputs),
         features,
     )

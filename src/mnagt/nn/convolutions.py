@@ -211,7 +211,11 @@ class GINE(nn.Module):
 
 
 class Block(nn.Module):
-    """A convolution, BatchNorm and ReLU, with dropout: one layer of a GNN."""
+    """A convolution, BatchNorm and ReLU, with dropout: one layer of a GNN.
+
+    >>> Block(GIN(8), dim=8)(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0], [1]]), [3])).shape
+    torch.Size([3, 8])
+    """
 
     def __init__(self, conv: nn.Module, dim: int, dropout: float = 0.0, *, relu: bool = True) -> None:
         super().__init__()
@@ -231,5 +235,9 @@ def resolve_convolution(name: str, edges: Columns) -> str:
 
 
 def convolution(name: str, dim: int, edges: Columns) -> nn.Module:
-    """The convolution called ``name`` (or 'auto'), of ``dim`` columns, for edges with these columns."""
+    """The convolution called ``name`` (or 'auto'), of ``dim`` columns, for edges with these columns.
+
+    >>> convolution("auto", 8, Columns())(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0], [1]]), [3])).shape
+    torch.Size([3, 8])
+    """
     return lookup(CONVOLUTIONS, resolve_convolution(name, edges), "convolution")(dim, edges)

@@ -138,6 +138,10 @@ class NodeEncoder(nn.Module):
         random_walk: steps of random-walk return probabilities; 0 for none.
         laplacian: number of Laplacian eigenvectors; 0 for none.
         ego_radius: radius of ego-network statistics; 0 for none.
+
+    >>> graph = GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])
+    >>> NodeEncoder(Columns(), 8, random_walk=4)(graph).shape
+    torch.Size([3, 8])
     """
 
     def __init__(

@@ -21,7 +21,18 @@ HeadKind = Literal["mlp", "linear"]
 
 
 class GraphModel(nn.Module):
-    """``head(readout(layers(encoder(graph))))``. A layer is any module from (X, graph) to X."""
+    """``head(readout(layers(encoder(graph))))``, from a batch of graphs to [graphs, outputs].
+
+    Layers are modules from (x, graph) to x. ``features`` are the columns of nodes and edges that the model reads.
+
+    >>> import torch
+    >>> from mnagt.nn.convolutions import GIN
+    >>> from mnagt.nn.readouts import Sum
+    >>> encoder, head = NodeEncoder(Features().nodes, 8), make_head("mlp", 8, 8, 3)
+    >>> model = GraphModel(encoder, [GIN(8)], Sum(8), head, Features())
+    >>> model(GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [2, 4])).shape
+    torch.Size([2, 3])
+    """
 
     def __init__(
         self,
@@ -86,7 +97,13 @@ class GraphModel(nn.Module):
 
 
 def make_head(kind: HeadKind, width: int, dim: int, outputs: int, dropout: float = 0.0) -> nn.Sequential:
-    """From a graph vector of ``width`` columns to ``outputs``: 'linear', or 'mlp' with a hidden layer of ``dim``."""
+    """From a graph vector of ``width`` columns to ``outputs``: 'linear', or 'mlp' with a hidden layer of ``dim``.
+
+    >>> make_head("linear", 8, 8, 2)
+    Sequential(
+      (0): Linear(in_features=8, out_features=2, bias=True)
+    )
+    """
     if kind == "linear":
         return nn.Sequential(Linear(width, outputs))
     return nn.Sequential(Linear(width, dim), nn.ReLU(), Dropout(dropout), Linear(dim, outputs))

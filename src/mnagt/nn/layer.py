@@ -64,6 +64,13 @@ class Layer(nn.Module):
         scales: :class:`LayerScale` of the two branches, if any.
         adjacency: normalisation of the adjacency that ``Hop`` kernels propagate with.
         dropout: applied to the output of both branches.
+
+    >>> from mnagt.attention.kernels import Hop
+    >>> attention = MultiKernelAttention(8, [Hop(0), Hop(1)], heads=2, head_dim=4)
+    >>> norms = (nn.LayerNorm(8), nn.LayerNorm(8))
+    >>> layer = Layer(attention, Adaptive(8, 2), PropagatedResidual(), feed_forward(8, 16), norms)
+    >>> layer(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])).shape
+    torch.Size([3, 8])
     """
 
     def __init__(

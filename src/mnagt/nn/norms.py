@@ -1,7 +1,7 @@
 """Normalisation of the rows of a batch. Norms are called as ``norm(x, graph)``."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 import torch
@@ -43,6 +43,9 @@ class BatchNorm(Norm):
 
     A single row has no variance: it is normalised as in evaluation. With a ``process_group`` the statistics are over
     the rows of all its ranks; each of them must then call the same norms in the same order.
+
+    >>> BatchNorm(1)(torch.tensor([[1.0], [3.0]])).round(decimals=2).tolist()
+    [[-1.0], [1.0]]
     """
 
     running_mean: Tensor
@@ -60,23 +63,14 @@ class BatchNorm(Norm):
         self.process_group: torch.distributed.ProcessGroup | None = None
 
     def forward(self, x: Float[Tensor, "rows dim"], graph: GraphBatch | None = None) -> Float[Tensor, "rows dim"]:
-        statistics = (self.running_mean, self.running_var)
+        affine, statistics = (self.weight, self.bias), (self.running_mean, self.running_var)
         if self.training and self.process_group is None:
-            return batch_norm(
-                x,
-                self.weight,
-                self.bias,
-                *statistics,
-                self.num_valid(graph),
-                momentum=self.momentum,
-                eps=self.eps,
-                relu=self.relu,
-                is_autocast=self.is_autocast,
-            )
+            options = {"momentum": self.momentum, "eps": self.eps, "relu": self.relu, "is_autocast": self.is_autocast}
+            return batch_norm(x, *affine, *statistics, self.num_valid(graph), **options)
         if self.training:
             y = self._normalise_over_ranks(x, self.num_valid(graph))
         else:
-            y = F.batch_norm(x, *statistics, self.weight, self.bias, eps=self.eps)
+            y = F.batch_norm(x, *statistics, *affine, eps=self.eps)
         return y.relu() if self.relu else y
 
     def _normalise_over_ranks(self, x: Float[Tensor, "rows dim"], num_valid: NumValid) -> Float[Tensor, "rows dim"]:
@@ -133,30 +127,29 @@ class _OverRanks(torch.autograd.Function):
         return (grad - through_statistics) * scale, *[None] * 5
 
 
-@contextmanager
-def synchronise_batch_norms(model: nn.Module, group: "torch.distributed.ProcessGroup | None") -> Iterator[None]:
+def synchronise_batch_norms(
+    model: nn.Module, group: "torch.distributed.ProcessGroup | None"
+) -> AbstractContextManager[None]:
     """Within the block, the norms of ``model`` take their statistics over all ranks of ``group``."""
-    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
-    for norm in norms:
-        norm.process_group = group
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.process_group = None
+    return _set_in_norms(model, "process_group", group)
+
+
+def freeze_running_statistics(model: nn.Module) -> AbstractContextManager[None]:
+    """Within the block, the norms of ``model`` normalise as in training and leave their running statistics alone."""
+    return _set_in_norms(model, "momentum", 0.0)
 
 
 @contextmanager
-def freeze_running_statistics(model: nn.Module) -> Iterator[None]:
-    """Within the block, the norms of ``model`` normalise as in training and leave their running statistics alone."""
-    norms = [(module, module.momentum) for module in model.modules() if isinstance(module, BatchNorm)]
+def _set_in_norms(model: nn.Module, name: str, value: Any) -> Iterator[None]:
+    """Within the block, attribute ``name`` of each BatchNorm has this value."""
+    norms = [(module, getattr(module, name)) for module in model.modules() if isinstance(module, BatchNorm)]
     for norm, _ in norms:
-        norm.momentum = 0.0
+        setattr(norm, name, value)
     try:
         yield
     finally:
-        for norm, momentum in norms:
-            norm.momentum = momentum
+        for norm, before in norms:
+            setattr(norm, name, before)
 
 
 class LayerNorm(Norm):

@@ -13,9 +13,11 @@ from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm
 from mnagt.nn.shapes import GraphVectors, NodeVectors
 
+Prepared = tuple[Float[Tensor, "more_nodes dim"], GraphBatch]
+
 
 class Readout(nn.Module):
-    """A readout may add nodes of its own before the first layer (``prepare``)."""
+    """From node vectors to a vector of ``dim`` columns for each graph."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -31,11 +33,20 @@ class Readout(nn.Module):
 
 
 class Sum(Readout):
+    """The sum of a graph's node vectors.
+
+    >>> Sum(2)(torch.ones(3, 2), GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2]))
+    tensor([[1., 1.],
+            [2., 2.]])
+    """
+
     def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return graph.nodes_of @ x
 
 
 class Mean(Readout):
+    """The mean of a graph's node vectors."""
+
     def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return graph.nodes_of @ x / graph.node_ptr.diff().clamp(min=1)[:, None].to(x.dtype)
 
@@ -83,8 +94,7 @@ class Attention(Readout):
 
 
 class VirtualNode(Readout):
-    """A learned node in every graph, read at the end: joined to all nodes by edges (virtual node) or by attention
-    alone (CLS token)."""
+    """A learned node in every graph, joined to all nodes by edges; its vector is that of the graph."""
 
     is_connected = True
 
@@ -104,6 +114,8 @@ class VirtualNode(Readout):
 
 
 class ClsNode(VirtualNode):
+    """A learned node that takes part in attention and has no edges."""
+
     is_connected = False
 
 

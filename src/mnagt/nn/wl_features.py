@@ -27,6 +27,9 @@ class WLFeatures(Readout):
     Each table :math:`T_r` has ``vocabulary_size`` rows. ``fit_vocabulary`` gives them to the colours that most training
     graphs have; colours that fewer than ``min_graphs`` have add nothing, for they would only be memorised. Before it is
     fitted, all colours are hashed to rows. In training a colour of a node is dropped with probability ``dropout``.
+
+    >>> WLFeatures(8, iterations=3, vocabulary_size=100, dropout=0.5).encodings
+    {'wl-colours': 3}
     """
 
     row: Int[Tensor, "iterations_by_slots"]

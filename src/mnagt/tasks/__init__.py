@@ -43,12 +43,20 @@ TASKS: dict[str, type[Task]] = {
 
 
 def task_to_dict(task: Task) -> dict[str, Any]:
-    """The kind and the fields of a task, as files hold them."""
+    """The kind and the fields of a task, as files hold them.
+
+    >>> task_to_dict(MultiLabel(("toxic",)))
+    {'kind': 'multi-label', 'names': ('toxic',), 'metric': 'ap', 'weights': ()}
+    """
     return {"kind": task.kind, **asdict(task)}  # type: ignore[call-overload]
 
 
 def task_from_dict(content: dict[str, Any]) -> Task:
-    """The task that ``task_to_dict`` wrote."""
+    """The task that ``task_to_dict`` wrote.
+
+    >>> task_from_dict({"kind": "regression", "names": ["weight"]}).num_outputs
+    1
+    """
     kind = content.get("kind", "")
     task = lookup(TASKS, kind, "task")
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}

@@ -182,7 +182,12 @@ def word_key(word: str) -> int:
 
 
 def word_keys(sequences: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], WordKeys]:
-    """The distinct words of these sequences in order of appearance, and the sequences as targets of ``SubTokens``."""
+    """The distinct words of these sequences in order of appearance, and the sequences as targets of ``SubTokens``.
+
+    >>> words, targets = word_keys([["get", "name"], ["name"]])
+    >>> words, targets.shape
+    (('get', 'name'), torch.Size([2, 2]))
+    """
     key_of = {word: word_key(word) for sequence in sequences for word in sequence}
     longest = max(map(len, sequences), default=0)
     rows = [[*map(key_of.__getitem__, row), *[NO_CLASS] * (longest - len(row))] for row in sequences]
