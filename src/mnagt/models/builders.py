@@ -27,8 +27,8 @@ def make_model(
 ) -> GraphModel:
     """A model of these layers, with the default head.
 
-    ``encoder`` replaces an encoder of the nodes' columns, ``readout`` the one that ``config`` names. ``layers`` are modules
-    from (x, graph) to x; a generator makes them after the encoder.
+    ``encoder`` replaces an encoder of the nodes' columns, ``readout`` the one that ``config`` names. ``layers`` are
+    modules from (x, graph) to x; a generator makes them after the encoder.
 
     >>> from mnagt.nn.convolutions import GIN
     >>> make_model(ReadoutConfig(dim=8, readout="mean"), Features(), 3, [GIN(8)]).readout
