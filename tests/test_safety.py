@@ -28,9 +28,8 @@ from mnagt.experiments.ledger import Ledger
 from mnagt.files import read_json
 from mnagt.graphs.features import Columns, Features
 from mnagt.inference.calibration import LEVELS, Calibration
-from mnagt.inference.model_files import fingerprints
 from mnagt.inference.model_folder import TrainedModel, load_model
-from mnagt.inference.weights import load_tensors, save_tensors
+from mnagt.inference.weights import fingerprints, load_tensors, save_tensors
 from mnagt.models.registry import build_model, full_settings
 from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.recipes import read_recipe

@@ -1,11 +1,10 @@
 """Names that version 0.1 used, and the names that replace them; what 0.1 saved is read through these tables.
 
-To rename something that is saved, add a line here: settings and their choices are renamed wherever settings are read
-(recipes, model folders, run records, ledgers, studies, dictionaries from Python), weights wherever weights are read.
+To rename something that is saved, add a line here.
 """
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,11 +60,9 @@ OLD_NAMES = {new: old for old, new in SETTINGS.items()}
 
 
 def rename_settings(values: Mapping[str, Any], fields: Container[str]) -> dict[str, Any]:
-    """``values`` with the names of today.
+    """``values``, whose names and choices may be those of 0.1, with the names of today.
 
-    Args:
-        values: Settings by name; names and choices may be those of 0.1.
-        fields: The names that the settings have today. A name among them is never taken for an old one.
+    ``fields`` are the names that the settings have today. A name among them is never taken for an old one.
 
     >>> rename_settings({"subtrees": 4, "readout": "joined"}, {"wl_iterations", "readout"})
     {'wl_iterations': 4, 'readout': 'sum-mean-max'}
@@ -76,8 +73,13 @@ def rename_settings(values: Mapping[str, Any], fields: Container[str]) -> dict[s
         new = name if name in fields or new not in fields else new
         if new != name and new in values:
             raise InputError(f"{name!r} is the old name of {new!r}; give only one of them")
-        renamed[new] = CHOICES.get(new, {}).get(value, value) if isinstance(value, str) else value
+        renamed[new] = rename_choice(new, value)
     return renamed
+
+
+def rename_choice(setting: str, value: Any) -> Any:
+    """A value of ``setting`` as it is called today."""
+    return CHOICES.get(setting, {}).get(value, value) if isinstance(value, str) else value
 
 
 def rename_weights(tensors: Mapping[str, Value]) -> dict[str, Value]:
@@ -103,38 +105,28 @@ def parameters_of_0_1(dims: Mapping[str, int]) -> list[str]:
     return [*(name for name in names if dims[name] >= 2), *(name for name in names if dims[name] < 2)]
 
 
-def rename_choices(name: str, values: Iterable[Any]) -> list[Any]:
-    """Values of the setting ``name`` as they are called today."""
-    return [CHOICES.get(name, {}).get(value, value) if isinstance(value, str) else value for value in values]
-
-
 def rename_in_database(engine: "Engine", names: Collection[str]) -> bool:
     """Rename the parameters of the Optuna studies in a database, and their choices, in one transaction.
 
-    Args:
-        engine: The SQLAlchemy engine of the storage.
-        names: The settings that are searched, by the names of today.
-
-    Returns:
-        Whether there was anything to rename.
+    ``names`` are the settings that are searched. The result says whether there was anything to rename.
     """
     from sqlalchemy import text
 
+    updates = []
+    for old, new in _pairs(names):
+        updates.append(("trial_params", "param_name", old, new, "param_name = :old"))
+        where = "key = 'fixed_params' AND value_json LIKE :like"
+        updates.append(("trial_system_attributes", "value_json", f'"{old}":', f'"{new}":', where))
+    for setting, choices in CHOICES.items():
+        where = f"param_name = '{setting}' AND distribution_json LIKE :like"
+        updates += [
+            ("trial_params", "distribution_json", f'"{old}"', f'"{new}"', where) for old, new in choices.items()
+        ]
     changed = 0
     with engine.begin() as connection:
-
-        def update(table: str, column: str, old: str, new: str, where: str) -> int:
-            statement = f"UPDATE {table} SET {column} = REPLACE({column}, :old, :new) WHERE {where}"
-            return connection.execute(text(statement), {"old": old, "new": new, "like": f"%{old}%"}).rowcount
-
-        for old, new in _pairs(names):
-            changed += update("trial_params", "param_name", old, new, "param_name = :old")
-            like = "key = 'fixed_params' AND value_json LIKE :like"
-            changed += update("trial_system_attributes", "value_json", f'"{old}":', f'"{new}":', like)
-        for setting, choices in CHOICES.items():
-            like = f"param_name = '{setting}' AND distribution_json LIKE :like"
-            for old, new in choices.items():
-                changed += update("trial_params", "distribution_json", f'"{old}"', f'"{new}"', like)
+        for table, column, old, new, where in updates:
+            statement = text(f"UPDATE {table} SET {column} = REPLACE({column}, :old, :new) WHERE {where}")
+            changed += connection.execute(statement, {"old": old, "new": new, "like": f"%{old}%"}).rowcount
     return bool(changed)
 
 

@@ -16,7 +16,7 @@ from mnagt.experiments.ledger import resolve_config
 from mnagt.experiments.tune_result import START
 from mnagt.experiments.tune_space import Range, Space, starting_point
 from mnagt.files import make_folder
-from mnagt.migrations import rename_choices, rename_in_database, rename_in_journal, rename_settings
+from mnagt.migrations import rename_choice, rename_in_database, rename_in_journal, rename_settings
 from mnagt.runs.config import RunConfig
 from mnagt.runs.fingerprint import dataset_fingerprint, matches_fingerprint
 from mnagt.settings import from_dict
@@ -252,7 +252,10 @@ def _flatten_terms(terms: Mapping[str, Any], where: str) -> dict[str, Any]:
     run = resolve_config(from_dict(RunConfig, terms["run"], where=where))
     del run["device"], run["train"]["checkpoint_seconds"]
     space = rename_settings(terms["space"], run["train"] | run["settings"])
-    space = {n: rename_choices(n, entry) if isinstance(entry, list) else entry for n, entry in space.items()}
+    space = {
+        n: [rename_choice(n, value) for value in entry] if isinstance(entry, list) else entry
+        for n, entry in space.items()
+    }
     return dict(_flatten(json.loads(json.dumps({**terms, **run, "run": None, "space": space}))))
 
 

@@ -75,8 +75,7 @@ def fit_calibration(
 def fit_temperature(task: Task, output: Float[Tensor, "graphs outputs"], target: Tensor) -> float:
     """The temperature that maximises the likelihood of the targets (Guo et al., 2017); 1 for regression.
 
-    A log-normal prior around 1 keeps it from vanishing where a few graphs all happen to be predicted correctly. Found
-    by ternary search between 1/50 and 50.
+    A log-normal prior around 1 keeps it from vanishing where a few graphs all happen to be predicted correctly.
     """
     if not task.has_probability:
         return 1.0

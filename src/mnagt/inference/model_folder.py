@@ -20,18 +20,22 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.inference.calibration import Calibration
 from mnagt.inference.model_card import render_card
-from mnagt.inference.model_files import (
+from mnagt.inference.outputs import compute_outputs
+from mnagt.inference.random_forest import ForestEnsemble, RandomForest
+from mnagt.inference.weights import (
     CALIBRATION,
     CARD,
     CONFIG,
     WEIGHTS,
+    add_prefix,
     check_files,
     check_fingerprints,
+    check_weights,
     fingerprints,
+    load_tensors,
+    save_tensors,
+    select_prefix,
 )
-from mnagt.inference.outputs import compute_outputs
-from mnagt.inference.random_forest import ForestEnsemble, RandomForest
-from mnagt.inference.weights import add_prefix, check_weights, load_tensors, save_tensors, select_prefix
 from mnagt.migrations import rename_weights
 from mnagt.models.registry import build_model, full_settings
 from mnagt.nn.graph_model import GraphModel
@@ -162,18 +166,16 @@ class TrainedModel:
 
     def save(self, folder: Path) -> None:
         """Write the model; the weights go last, so that a folder with weights is whole."""
-        write_json(
-            folder / CONFIG,
-            {
-                "mnagt": __version__,
-                "model": {"name": self.name, "settings": dict(self.settings)},
-                "features": asdict(self.model.features),
-                "task": task_to_dict(self.task),
-                "origin": dict(self.origin),
-                "vocabularies": {column: list(names) for column, names in self.vocabularies.items()},
-                "columns": {kind: list(names) for kind, names in self.columns.items()},
-            },
-        )
+        content = {
+            "mnagt": __version__,
+            "model": {"name": self.name, "settings": dict(self.settings)},
+            "features": asdict(self.model.features),
+            "task": task_to_dict(self.task),
+            "origin": dict(self.origin),
+            "vocabularies": {column: list(names) for column, names in self.vocabularies.items()},
+            "columns": {kind: list(names) for kind, names in self.columns.items()},
+        }
+        write_json(folder / CONFIG, content)
         facts = self.model.features, self.model.parameter_count, self.origin, self.columns
         write_text(folder / CARD, render_card(self.name, self.settings, self.task, *facts))
         if self.calibration is not None:

@@ -31,9 +31,8 @@ from mnagt.settings import from_dict, read_toml
 def shipped_recipe(dataset: str, model: str) -> RunConfig | None:
     """The recipe that comes with the package for a model on a data set, if there is one."""
     file = _shipped_file(dataset)
-    if not file.is_file() or model not in read_toml(file)["models"]:
-        return None
-    return _read_file(file, model)[model]
+    has_recipe = file.is_file() and model in read_toml(file)["models"]
+    return _read_file(file, model)[model] if has_recipe else None
 
 
 def read_recipe(name: Path | str) -> RunConfig:
@@ -70,16 +69,14 @@ def _read_file(file: Path, chosen: str | None = None) -> dict[str, RunConfig]:
     tables = content.pop("models", None)
     if tables is None and chosen is None:
         return {file.stem: _parse(content, str(file))}
-    if (
-        not isinstance(tables, Mapping)
-        or not tables
-        or not all(isinstance(table, Mapping) for table in tables.values())
-    ):
+    is_table = isinstance(tables, Mapping) and all(isinstance(table, Mapping) for table in tables.values())
+    if not tables or not is_table:
         raise InputError(f"{file}: expected a table [models.NAME] for each recipe")
     if chosen is not None:
         tables = {chosen: lookup(tables, chosen, f"recipe in {file.name} called")}
-    merged = {name: _merge({"model": name, **content}, table) for name, table in tables.items()}
-    return {name: _parse(each, f"{file}: {name}") for name, each in merged.items()}
+    return {
+        name: _parse(_merge({"model": name, **content}, table), f"{file}: {name}") for name, table in tables.items()
+    }
 
 
 def _shipped_file(dataset: str) -> Path:
@@ -99,7 +96,7 @@ def _merge(common: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any
 
 
 def _parse(content: Mapping[str, Any], where: str) -> RunConfig:
-    """A run's settings from a recipe; those of the model are checked too."""
+    """The settings of a run from a recipe; those of the model are checked too."""
     config = parse_run_config(content, where)
     from_dict(MODELS[config.model].config, config.settings, where=f"{where}: settings")
     return config

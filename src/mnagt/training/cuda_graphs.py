@@ -1,8 +1,4 @@
-"""Training steps and evaluations on a GPU, captured as CUDA graphs and replayed.
-
-A step of a small model is a thousand short kernels, and launching them takes far longer than running them. A replay is
-one launch. The captured step is the eager one: the same model, loss and optimiser, on batches of a fixed shape.
-"""
+"""Training steps and evaluations on a GPU, captured as CUDA graphs and replayed: one launch for a thousand kernels."""
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
@@ -82,7 +78,7 @@ class CapturedSteps:
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
-        """What the block does to the state and the random generator is undone; copies are kept on the CPU."""
+        """Undo what the block does to the state and the random generator."""
         before = [tensor.detach().to("cpu", copy=True) for tensor in self.state()]
         random_state = torch.cuda.get_rng_state(self.dataset.device)
         try:
@@ -94,10 +90,7 @@ class CapturedSteps:
 
 
 class CapturedOutputs:
-    """Outputs of ``model`` for the graphs ``indices``, in that order, reduced by ``kept``.
-
-    They are always the same graphs, so that batches need no padding.
-    """
+    """Outputs of ``model`` for the graphs ``indices``, always the same, in that order, reduced by ``kept``."""
 
     def __init__(
         self,
@@ -128,10 +121,7 @@ class CapturedOutputs:
 
 @contextmanager
 def _apart(device: torch.device) -> Iterator[None]:
-    """A warm-up on the stream that captures: kernels are compiled, and what is allocated at first use is.
-
-    cuBLAS gives every stream a workspace of its own, 32 MiB on Hopper, and keeps it.
-    """
+    """A warm-up on the stream that captures: kernels are compiled, and cuBLAS allocates the stream's workspace."""
     side, usual = _side(device), torch.cuda.current_stream(device)
     side.wait_stream(usual)
     with torch.cuda.stream(side):
@@ -141,8 +131,7 @@ def _apart(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _paused_garbage_collection() -> Iterator[None]:
-    """Python's garbage collector waits: it may free CUDA graphs of an earlier training, and freeing one graph while
-    another is captured ends the capture with an error (pytorch/pytorch#161037)."""
+    """Freeing a CUDA graph while another is captured ends the capture with an error (pytorch/pytorch#161037)."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

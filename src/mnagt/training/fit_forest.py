@@ -1,4 +1,4 @@
-"""Grows a random forest (``inference/random_forest.py``) with scikit-learn."""
+"""Fits the trees of a random forest with scikit-learn."""
 
 import logging
 from collections.abc import Callable

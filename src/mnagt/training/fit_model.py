@@ -31,7 +31,7 @@ from mnagt.training.trainer import Position, Trainer
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A model that was trained, with what it was trained by."""
+    """A trained model, and what it was trained with."""
 
     config: RunConfig
     """Its model settings have values in place of 'auto' and None."""
@@ -136,10 +136,7 @@ def fit_task(config: TrainConfig, dataset: PackedDataset, train: Int[Tensor, "so
 def fit_preprocessing(
     model: GraphModel, dataset: PackedDataset, train: Int[Tensor, "some"], more: dict[str, int] | None = None
 ) -> PackedDataset:
-    """Fit the WL vocabulary of ``model``, if it has one, to the graphs ``train``; the data set with all encodings.
-
-    ``more`` are encodings, name and size, that are computed beside those of the model.
-    """
+    """Fit the WL vocabulary of ``model``, if it has one, to ``train``; the data set with its encodings and ``more``."""
     dataset = with_encodings(dataset, model.encodings | (more or {}))
     for module in model.modules():
         if isinstance(module, WLFeatures):
