@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,8 +127,8 @@ class ExportedModel(nn.Module):
             edge_labels=graphs["edge_labels"][order] if "edge_labels" in graphs else None,
             edge_values=graphs["edge_values"][order] if "edge_values" in graphs else None,
             encodings={name: graphs[name] for name in self.encodings if name in graphs},
-            home=graph_of_node,
-            end=destination,
+            graph_of_node=graph_of_node,
+            destination=destination,
         )
         colours = {name: find(batch, count, _refine_colours) for name, (find, count) in self.colours.items()}
         return self.model(replace(batch, encodings={**batch.encodings, **colours}))
@@ -192,10 +192,18 @@ def _colours(trained: TrainedModel) -> dict[str, tuple[Callable[..., Tensor], in
 class _TracedBatch(GraphBatch):
     """A batch whose sizes are those of tensors, and whose sums are scattered: what tracing can follow."""
 
-    home: Tensor
-    """``graph_of_node``."""
-    end: Tensor
-    """``destination``."""
+    graph_of_node: Int[Tensor, "nodes"] = field()  # pyright: ignore[reportIncompatibleVariableOverride]
+    destination: Int[Tensor, "edges"] = field()  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self) -> None:
+        nodes, graph = self.num_nodes, self.graph_of_node
+        self.__dict__.update(  # in place of cached properties
+            neighbours=_Scattered(self.source, self.destination, nodes),
+            edges_into=_Scattered(None, self.destination, nodes),
+            edge_sources=_Scattered(self.source, None, self.num_edges),
+            nodes_of=_Scattered(None, graph, self.num_graphs),
+            graph_of=_Scattered(graph, None, nodes),
+        )
 
     @property
     def num_graphs(self) -> int:
@@ -203,39 +211,11 @@ class _TracedBatch(GraphBatch):
 
     @property
     def num_nodes(self) -> int:
-        return self.home.shape[0]
+        return self.graph_of_node.shape[0]
 
     @property
     def num_edges(self) -> int:
         return self.source.shape[0]
-
-    @cached_property
-    def graph_of_node(self) -> Int[Tensor, "nodes"]:
-        return self.home
-
-    @cached_property
-    def destination(self) -> Int[Tensor, "edges"]:
-        return self.end
-
-    @cached_property
-    def neighbours(self) -> Incidence:
-        return _Scattered(self.source, self.end, self.num_nodes)
-
-    @cached_property
-    def edges_into(self) -> Incidence:
-        return _Scattered(None, self.end, self.num_nodes)
-
-    @cached_property
-    def edge_sources(self) -> Incidence:
-        return _Scattered(self.source, None, self.num_edges)
-
-    @cached_property
-    def nodes_of(self) -> Incidence:
-        return _Scattered(None, self.home, self.num_graphs)
-
-    @cached_property
-    def graph_of(self) -> Incidence:
-        return _Scattered(self.home, None, self.num_nodes)
 
     @cached_property
     def buckets(self) -> Buckets:
@@ -244,7 +224,7 @@ class _TracedBatch(GraphBatch):
         torch._check(width >= 2)
         slot, first = torch.arange(width), self.node_ptr[:-1]
         row_of_slot = (first[:, None] + slot).clamp(max=self.num_nodes - 1).flatten()
-        slot_of_row = self.home * width + torch.arange(self.num_nodes) - first[self.home]
+        slot_of_row = self.graph_of_node * width + torch.arange(self.num_nodes) - first[self.graph_of_node]
         bucket = Bucket(self.num_graphs, width, slot < self.sizes[:, None])
         return Buckets((bucket,), Layout(row_of_slot, slot_of_row, is_identity=False), self.sizes, self.sizes)
 
