@@ -15,7 +15,6 @@ from typing import Any
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import DATASETS, load_dataset
 from mnagt.data.splits import PARTS, Split
-from mnagt.devices import device_name, pick_device
 from mnagt.errors import InputError
 from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.experiments.ledger import Ledger, describe_environment, trial_key
@@ -195,12 +194,7 @@ def _validate(
     """The history of a training, and its result without test scores."""
     split = make_split(config.split, dataset)
     fitted = fit_model(config, dataset, split, reporter=reporter, with_forest=False)
-    position, parameters = fitted.position, fitted.model.parameter_count
-    metric = dataset.task.metric
-    valid = position.history[position.best_epoch - 1][f"valid_{metric}"]
-    device = device_name(pick_device(config.device))
-    result = Result(metric, position.best_epoch, valid, {}, parameters, round(position.seconds, 3), device)
-    return position.history, result, split
+    return fitted.trainer.at.history, fitted.score(split, with_test=False), split
 
 
 def thin_curves(history: Sequence[dict[str, float]]) -> dict[str, list[float]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
-from mnagt.devices import pick_device
+from mnagt.devices import device_name, pick_device
 from mnagt.inference.model_folder import TrainedModel, build_or_explain
 from mnagt.inference.outputs import matmul_precision
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
@@ -26,7 +26,22 @@ from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_forest import check_can_grow, fit_forest
 from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
-from mnagt.training.trainer import Position, Trainer
+from mnagt.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run found. The test part was scored once, with the weights of ``epoch``."""
+
+    metric: str
+    epoch: int
+    """The epoch that validation chose."""
+    valid: float
+    """With the forest, if the model has one; epochs are chosen without it."""
+    test: dict[str, float]
+    parameters: int
+    seconds: float
+    device: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,31 +52,39 @@ class FittedModel:
     """Its model settings have values in place of 'auto' and None."""
     model: GraphModel
     forest: RandomForest | None
-    task: Task
     dataset: PackedDataset
     trainer: Trainer
-    position: Position
     seconds: float
     """Spent training, validating and growing the forest."""
 
-    def scores(self, indices: Int[Tensor, "some"]) -> dict[str, float]:
+    def score(self, split: Split, *, with_test: bool = True) -> Result:
+        """The result of the training; test scores only ``with_test``."""
+        at, metric, ranks = self.trainer.at, self.trainer.task.metric, self.trainer.ranks
+        valid = at.history[at.best_epoch - 1][f"valid_{metric}"]
+        if self.forest is not None:
+            valid = self._scores(split.valid)[metric]
+        test = self._scores(split.test) if with_test else {}
+        device = device_name(self.trainer.device) + (f", {ranks.world_size} ranks" if ranks.is_distributed else "")
+        return Result(metric, at.best_epoch, valid, test, self.model.parameter_count, round(self.seconds, 3), device)
+
+    def _scores(self, indices: Int[Tensor, "some"]) -> dict[str, float]:
         """The task's metrics over the graphs ``indices``; with a forest, those of the ensemble."""
-        trainer, predictor = self.trainer, self.model
+        trainer, task, predictor = self.trainer, self.trainer.task, self.model
         if self.forest is not None:
             weight = self.config.settings["forest_weight"]
-            predictor: nn.Module = ForestEnsemble(self.model, self.forest.to(trainer.device), self.task, weight)
+            predictor: nn.Module = ForestEnsemble(self.model, self.forest.to(trainer.device), task, weight)
         with matmul_precision(trainer.device, self.config.train.precision):
             output = trainer.ranks.outputs(
-                predictor, trainer.dataset, indices, trainer.evaluation_batch_size, self.task.reduce_output
+                predictor, trainer.dataset, indices, trainer.evaluation_batch_size, task.reduce_output
             )
         target = trainer.dataset.targets[indices.to(trainer.device)]
-        return trainer.ranks.broadcast_from_rank0(lambda: self.task.scores(output, target))
+        return trainer.ranks.broadcast_from_rank0(lambda: task.scores(output, target))
 
     def to_trained(self, origin: dict[str, Any]) -> TrainedModel:
         """The model for inference, on the CPU."""
         return TrainedModel(
             self.model.cpu().eval(),
-            self.task,
+            self.trainer.task,
             self.config.model,
             self.config.settings,
             origin,
@@ -116,12 +139,11 @@ def fit_model(
             should_stop=should_stop,
             ranks=ranks,
         )
-        position = trainer.run()
+        trainer.run()
     start = time.monotonic()
     if forest is not None:
         fit_forest(forest, dataset, split.train, task, config.train.seed, should_stop)
-    seconds = position.seconds + time.monotonic() - start
-    return FittedModel(config, model, forest, task, dataset, trainer, position, seconds)
+    return FittedModel(config, model, forest, dataset, trainer, trainer.at.seconds + time.monotonic() - start)
 
 
 def fit_task(config: TrainConfig, dataset: PackedDataset, train: Int[Tensor, "some"]) -> Task:

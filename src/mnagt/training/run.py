@@ -12,7 +12,7 @@ from typing import Any
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import DATASETS, find_graph_reader
 from mnagt.data.splits import Split
-from mnagt.devices import device_name, pick_device
+from mnagt.devices import pick_device
 from mnagt.errors import InputError
 from mnagt.files import hold_lock, write_json
 from mnagt.inference.model_folder import CONFIG, TrainedModel
@@ -22,24 +22,9 @@ from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.runs.folder import LAST, RESULT, RUN, SPLIT, load_run_dataset, read_run_config, read_split
 from mnagt.runs.split import make_split
 from mnagt.training.distributed import Ranks, join_ranks
-from mnagt.training.fit_model import FittedModel, fit_model
+from mnagt.training.fit_model import FittedModel, Result, fit_model
 from mnagt.training.memory_check import explain_out_of_memory
 from mnagt.training.progress import Reporter, RunLogs
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a finished run found. The test part was scored once, with the weights of ``epoch``."""
-
-    metric: str
-    epoch: int
-    """The epoch that validation chose."""
-    valid: float
-    """With the forest, if the model has one; epochs are chosen without it."""
-    test: dict[str, float]
-    parameters: int
-    seconds: float
-    device: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,24 +150,12 @@ def _run(
             ranks=ranks,
         )
         with explain_out_of_memory(device, config):
-            result = _score(fitted, split)
+            result = fitted.score(split)
     trained = fitted.to_trained(_describe_origin(fitted, split, result))
     if log_folder is not None:
         trained.save(log_folder)
         write_json(log_folder / RESULT, asdict(result))
-    return Run(trained, result, split, fitted.position.history)
-
-
-def _score(fitted: FittedModel, split: Split) -> Result:
-    """Evaluate the test part, once."""
-    position, task, ranks = fitted.position, fitted.task, fitted.trainer.ranks
-    valid = position.history[position.best_epoch - 1][f"valid_{task.metric}"]
-    if fitted.forest is not None:
-        valid = fitted.scores(split.valid)[task.metric]
-    device = device_name(fitted.trainer.device) + (f", {ranks.world_size} ranks" if ranks.is_distributed else "")
-    test = fitted.scores(split.test)
-    parameters, seconds = fitted.model.parameter_count, round(fitted.seconds, 3)
-    return Result(task.metric, position.best_epoch, valid, test, parameters, seconds, device)
+    return Run(trained, result, split, fitted.trainer.at.history)
 
 
 def _describe_origin(fitted: FittedModel, split: Split, result: Result) -> dict[str, Any]:
