@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ VERSION = 1
 """Changes with the layout of the file."""
 
 _HEADER = "mnagt"
+_DESCRIPTIONS = ("label_counts", "vocabularies", "columns")
 ENCODING = "encodings/"
 """Prefix of the names of encodings among the tensors of a file."""
-_BLOCK = 1 << 22
 
 _log = logging.getLogger(__name__)
 
@@ -57,19 +57,8 @@ def load_or_build(*parts: str | Path, build: Callable[[], PackedDataset]) -> Pac
 
 def save_packed(dataset: PackedDataset, path: Path) -> None:
     """Write the data set as one file, atomically."""
-    tensors = {f.name: value for f in fields(dataset) if isinstance(value := getattr(dataset, f.name), Tensor)}
-    tensors |= {ENCODING + name: encoding for name, encoding in dataset.encodings.items()}
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    header = {
-        "version": VERSION,
-        "name": dataset.name,
-        "task": task_to_dict(dataset.task),
-        "is_symmetric": dataset.is_symmetric,
-        "label_counts": {name: list(counts) for name, counts in dataset.label_counts.items()},
-        "vocabularies": {name: list(words) for name, words in dataset.vocabularies.items()},
-        "columns": {kind: list(names) for kind, names in dataset.columns.items()},
-        "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
-    }
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in named_tensors(dataset).items()}
+    header = to_header(dataset, checksums={name: _checksum(tensor) for name, tensor in tensors.items()})
     try:
         with write_atomically(path) as scratch:
             save_file(tensors, scratch, {_HEADER: json.dumps(header)})
@@ -96,38 +85,47 @@ def load_packed(path: Path) -> PackedDataset:
         raise InputError(f"{path}: not a packed data set, or damaged ({reason})") from error
 
 
+def named_tensors(dataset: PackedDataset) -> dict[str, Tensor]:
+    """The tensors of a data set by the names that they have in files."""
+    tensors = {f.name: value for f in fields(dataset) if isinstance(value := getattr(dataset, f.name), Tensor)}
+    return tensors | {ENCODING + name: encoding for name, encoding in dataset.encodings.items()}
+
+
+def to_header(dataset: PackedDataset, **others: Any) -> dict[str, Any]:
+    """What describes a data set besides its tensors, and ``others``, as the header of its file."""
+    described = {name: dict(getattr(dataset, name)) for name in _DESCRIPTIONS}
+    task, is_symmetric = task_to_dict(dataset.task), dataset.is_symmetric
+    return {"version": VERSION, "name": dataset.name, "task": task, "is_symmetric": is_symmetric, **described, **others}
+
+
 def from_header(header: dict[str, Any], tensors: Mapping[str, Tensor]) -> PackedDataset:
     """The data set with these tensors and the description in the header of its file."""
-    fields = ("label_counts", "vocabularies", "columns")
-    described: dict[str, Any] = {name: t for name, t in tensors.items() if not name.startswith(ENCODING)}
-    described |= {field: {name: tuple(values) for name, values in header.get(field, {}).items()} for field in fields}
+    values: dict[str, Any] = {name: t for name, t in tensors.items() if not name.startswith(ENCODING)}
+    for field in _DESCRIPTIONS:
+        values[field] = {name: tuple(entries) for name, entries in header.get(field, {}).items()}
     return PackedDataset(
         name=header["name"],
         task=task_from_dict(header["task"]),
         is_symmetric=header["is_symmetric"],
         block=int(header.get("block", 0)),
         encodings={name.removeprefix(ENCODING): t for name, t in tensors.items() if name.startswith(ENCODING)},
-        **described,
+        **values,
     )
 
 
 def _digest(parts: tuple[str | Path, ...]) -> str:
     digest = hashlib.blake2b(digest_size=20)
     for part in parts:
-        content = hashlib.blake2b(part.encode() if isinstance(part, str) else b"")
-        for block in _read_blocks(part) if isinstance(part, Path) else ():
-            content.update(block)
+        if isinstance(part, str):
+            content = hashlib.blake2b(part.encode())
+        else:
+            try:
+                with part.open("rb") as file:
+                    content = hashlib.file_digest(file, hashlib.blake2b)
+            except OSError as error:
+                raise InputError(f"{part}: cannot be read ({error.strerror or error})") from error
         digest.update(content.digest())
     return digest.hexdigest()
-
-
-def _read_blocks(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                yield block
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def _checksum(tensor: Tensor) -> int:

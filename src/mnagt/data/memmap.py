@@ -22,16 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mnagt.data.cache import ENCODING, cache_root, from_header
+from mnagt.data.cache import ENCODING, VERSION, cache_root, from_header, named_tensors, to_header
 from mnagt.data.categories import renumber
-from mnagt.data.packed import PackedDataset
+from mnagt.data.packed import EDGE_COLUMNS, NODE_COLUMNS, PackedDataset
 from mnagt.errors import InputError
 from mnagt.files import make_folder, read_json, scratch_path, write_error, write_json
 from mnagt.tasks import Task, task_to_dict
 
 HEADER = "packed.json"
-VERSION = 1
-"""Changes with the layout of the folder."""
 LARGE = 4 << 30
 """Bytes from which a data set is shuffled by blocks, on every machine, so that the order of graphs is the same."""
 BLOCK = 256 << 10
@@ -40,8 +38,8 @@ IN_MEMORY = 1 << 30
 """Bytes up to which encodings are kept in memory."""
 
 _OF_GRAPHS = ("node_ptr", "edge_ptr", "targets", "official", "groups")
-_OF_NODES = ("in_degree", "node_labels", "node_values")
-_OF_EDGES = ("source", "edge_labels", "edge_values")
+_OF_NODES = ("in_degree", *NODE_COLUMNS)
+_OF_EDGES = ("source", *EDGE_COLUMNS)
 _TENSORS = (*_OF_GRAPHS, *_OF_NODES, *_OF_EDGES, "texts")
 _BLOCK_BYTES = 1 << 24
 
@@ -85,13 +83,11 @@ class PackedWriter:
     """Appends graphs to the files of a data set, in constant memory."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.is_finished = folder, False
+        self.folder, self.graphs, self.is_finished = folder, 0, False
         self._files: dict[str, _Column] = {}
-        self._first: tuple[str, Task, dict[str, list[str]]] | None = None
-        self._counts: dict[str, tuple[int, ...]] = {}
+        self._header: dict[str, Any] = {}
+        self._task: Task | None = None
         self._vocabularies: dict[str, dict[str, int]] = {}
-        self._is_symmetric = True
-        self.graphs = 0
 
     def add(self, part: PackedDataset) -> None:
         """Append the graphs of ``part``.
@@ -101,15 +97,15 @@ class PackedWriter:
         """
         if not len(part):
             return
-        columns = {kind: list(names) for kind, names in part.columns.items()}
-        self._first = self._first or (part.name, part.task, columns)
-        if part.task != self._first[1]:
+        if self._task is None:
+            self._task, self._header = part.task, to_header(part)
+        if part.task != self._task:
             raise InputError(f"{part.name}, after {self.graphs:,} graphs: has another task; give all parts the same")
         tensors = self._renumber_categories(part)
         self._check(part, tensors)
         for name, tensor in tensors.items():
             self._append(name, tensor)
-        self._is_symmetric &= part.is_symmetric
+        self._header["is_symmetric"] &= part.is_symmetric
         self.graphs += len(part)
 
     def finish(
@@ -126,18 +122,16 @@ class PackedWriter:
         ``targets`` and ``groups``, a row for each graph, replace those of the parts. ``block`` is the number of graphs
         that shuffling keeps together: by default 0 up to ``LARGE`` bytes, and as many as fill ``BLOCK`` beyond.
         """
-        if self._first is None:
+        if not self.graphs:
             raise InputError(f"{self.folder.name}: no graphs were added; give at least one")
-        first_name, first_task, columns = self._first
         for what, rows in (("targets", targets), ("groups", groups)):
-            if rows is not None:
-                if len(rows) != self.graphs:
-                    raise InputError(
-                        f"{self.folder.name}: {len(rows)} {what} for {self.graphs} graphs; give one a graph"
-                    )
-                if what in self._files:
-                    self._files.pop(what).drop()
-                self._append(what, rows)
+            if rows is None:
+                continue
+            if len(rows) != self.graphs:
+                raise InputError(f"{self.folder.name}: {len(rows)} {what} for {self.graphs} graphs; give one a graph")
+            if what in self._files:
+                self._files.pop(what).drop()
+            self._append(what, rows)
         size = sum(column.bytes for column in self._files.values())
         if block is not None and block < 0:
             raise InputError(f"block counts graphs, 0 for none; got {block}")
@@ -145,20 +139,16 @@ class PackedWriter:
             block = 0 if size <= LARGE else max(1, BLOCK * self.graphs // size)
         for column in self._files.values():
             column.end()
-        write_json(
-            self.folder / HEADER,
-            {
-                "version": VERSION,
-                "name": name or first_name,
-                "task": task_to_dict(task or first_task),
-                "is_symmetric": self._is_symmetric,
-                "label_counts": {kind: list(counts) for kind, counts in self._counts.items()},
-                "vocabularies": {column: list(words) for column, words in self._vocabularies.items()},
-                "columns": columns,
-                "block": block,
-                "tensors": {name: column.about() for name, column in self._files.items()},
-            },
-        )
+        header = self._header | {
+            "vocabularies": {column: list(words) for column, words in self._vocabularies.items()},
+            "block": block,
+            "tensors": {name: column.describe() for name, column in self._files.items()},
+        }
+        if name is not None:
+            header["name"] = name
+        if task is not None:
+            header["task"] = task_to_dict(task)
+        write_json(self.folder / HEADER, header)
         self.is_finished = True
 
     def close(self) -> None:
@@ -173,17 +163,17 @@ class PackedWriter:
         elif name == "texts" and name in self._files:
             rows = np.concatenate([np.frombuffer(b"\n", np.uint8), rows])
         if name not in self._files:
-            self._files[name] = _Column.create(self.folder / _file_name(name), rows)
+            file = (self.folder / _file_name(name)).open("wb")
+            self._files[name] = _Column(file, rows.dtype.str, rows.shape[1:])
         self._files[name].append(rows)
 
     def _renumber_categories(self, part: PackedDataset) -> dict[str, Tensor]:
         """The tensors of ``part``, with categories numbered as in the whole data set."""
-        tensors = {n: value for n in _TENSORS if (value := getattr(part, n)) is not None}
-        tensors |= {ENCODING + name: encoding for name, encoding in part.encodings.items()}
+        tensors = named_tensors(part)
         for kind, counts in part.label_counts.items():
             if kind not in tensors:
                 continue
-            totals = list(self._counts.get(kind, (0,) * len(counts)))
+            totals = list(self._header["label_counts"][kind]) if self.graphs else [0] * len(counts)
             columns = list(tensors[kind].unbind(dim=1))
             for i, count in enumerate(counts):
                 names = part.vocabularies.get(f"{kind}/{i}")
@@ -201,7 +191,7 @@ class PackedWriter:
                 if len(index) > torch.iinfo(columns[i].dtype).max:
                     raise InputError(f"{part.name}: {len(index):,} categories of {kind}/{i}; give labels a wider type")
                 columns[i], totals[i] = renumber(columns[i], indices), len(index)
-            self._counts[kind] = tuple(totals)
+            self._header["label_counts"][kind] = totals
             tensors[kind] = torch.stack(columns, dim=1)
         return tensors
 
@@ -231,10 +221,6 @@ class _Column:
     crc: int = 0
     last: Any = None
 
-    @classmethod
-    def create(cls, path: Path, rows: np.ndarray) -> "_Column":
-        return cls(path.open("wb"), rows.dtype.str, rows.shape[1:])
-
     @property
     def bytes(self) -> int:
         return self.rows * np.dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
@@ -255,7 +241,7 @@ class _Column:
         self.file.close()
         os.unlink(self.file.name)
 
-    def about(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"dtype": self.dtype, "shape": [self.rows, *self.shape], "crc32": self.crc}
 
 
@@ -326,9 +312,8 @@ def _check_rows(folder: Path, dataset: PackedDataset) -> None:
     for ptr, where in ((dataset.node_ptr, "node_ptr"), (dataset.edge_ptr, "edge_ptr")):
         if len(ptr) != len(dataset) + 1 or int(ptr[0]) or bool((ptr.diff() < 0).any()):
             raise InputError(f"{folder}: {where} does not count up from 0, graph by graph; pack the graphs again")
-    of_graphs = ("targets", "official", "groups")
-    wanted = {name: rows for names, rows in ((_OF_NODES, nodes), (_OF_EDGES, edges)) for name in names}
-    wanted |= {name: len(dataset) for name in of_graphs}
+    counts = ((_OF_NODES, nodes), (_OF_EDGES, edges), (("targets", "official", "groups"), len(dataset)))
+    wanted: dict[str, int] = {name: count for names, count in counts for name in names}
     found = {name: t for name in wanted if (t := getattr(dataset, name)) is not None}
     for name, tensor in (found | dict(dataset.encodings)).items():
         if len(tensor) != (rows := wanted.get(name, nodes)):

@@ -1,8 +1,9 @@
 """All graphs of a data set as a few flat tensors, and batches of them by index arithmetic."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,10 +18,14 @@ from mnagt.graphs.memory import free_memory
 from mnagt.graphs.sparse import ptr_from_counts, ragged_arange
 from mnagt.tasks import Task
 
+NODE_COLUMNS = ("node_labels", "node_values")
+EDGE_COLUMNS = ("edge_labels", "edge_values")
 WINDOW = 256
 """Blocks that are shuffled together."""
 LONG_GRAPH = 1024
 """Edges a graph, on average, from which copying graph by graph is faster than picking edge by edge."""
+
+_Owner = TypeVar("_Owner", "PackedDataset", GraphBatch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,19 +106,24 @@ class PackedDataset:
         tensors = [value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)]
         return sum(tensor.nbytes for tensor in (*tensors, *self.encodings.values()))
 
+    @property
+    def node_columns(self) -> dict[str, Any]:
+        """Those of ``node_labels`` and ``node_values`` that there are."""
+        return {name: column for name in NODE_COLUMNS if (column := getattr(self, name)) is not None}
+
+    @property
+    def edge_columns(self) -> dict[str, Any]:
+        """Those of ``edge_labels`` and ``edge_values`` that there are."""
+        return {name: column for name in EDGE_COLUMNS if (column := getattr(self, name)) is not None}
+
     @cached_property
     def features(self) -> Features:
         """The columns of nodes and edges."""
-        return Features(
-            Columns(
-                tuple(self.label_counts.get("node_labels", ())),
-                0 if self.node_values is None else self.node_values.shape[1],
-            ),
-            Columns(
-                tuple(self.label_counts.get("edge_labels", ())),
-                0 if self.edge_values is None else self.edge_values.shape[1],
-            ),
+        nodes, edges = (
+            Columns(self.label_counts.get(labels, ()), 0 if values is None else values.shape[1])
+            for labels, values in (("node_labels", self.node_values), ("edge_labels", self.edge_values))
         )
+        return Features(nodes, edges)
 
     def batch(self, indices: Int[Tensor, "batch"]) -> GraphBatch:
         """The graphs ``indices``, in that order, as one batch."""
@@ -125,37 +135,30 @@ class PackedDataset:
         sizes, node_ptr = torch.from_numpy(nodes.counts), torch.from_numpy(nodes.ptr)
         if self.source.device.type != "cpu":
             nodes, edges, node_ptr = _rows_on_device(nodes, edges, self.device)
+        columns: dict[str, Any] = {name: nodes.take(column) for name, column in self.node_columns.items()}
+        columns |= {name: edges.take(column) for name, column in self.edge_columns.items()}
         batch = GraphBatch(
             sizes=sizes,
             node_ptr=node_ptr,
             in_ptr=nodes.take_ptr(self.in_degree),
             source=edges.take_shifted(self.source, node_ptr[:-1]),
             is_symmetric=self.is_symmetric,
-            node_labels=None if self.node_labels is None else nodes.take(self.node_labels),
-            node_values=None if self.node_values is None else nodes.take(self.node_values),
-            edge_labels=None if self.edge_labels is None else edges.take(self.edge_labels),
-            edge_values=None if self.edge_values is None else edges.take(self.edge_values),
             targets=self.targets.index_select(0, indices.to(self.device, non_blocking=True)),
             encodings={name: nodes.take(column) for name, column in self.encodings.items()},
+            **columns,
         )
         return batch if self.is_resident else _send_batch(batch, self.device)
 
     def select(self, indices: Int[Tensor, "some"]) -> "PackedDataset":
         """The data set of the graphs ``indices``, in that order."""
-        dataset = PackedDataset.from_batch(
-            self.name,
-            self.task,
-            self.batch(indices),
-            label_counts=self.label_counts,
-            vocabularies=self.vocabularies,
-        )
         texts = self.texts
         if texts is not None:
             lines = texts.cpu().numpy().tobytes().split(b"\n")
             content = b"\n".join(lines[graph] for graph in indices.tolist())
             texts = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+        described = {"label_counts": self.label_counts, "vocabularies": self.vocabularies}
         return replace(
-            dataset,
+            PackedDataset.from_batch(self.name, self.task, self.batch(indices), **described),
             columns=self.columns,
             texts=texts,
             official=None if self.official is None else self.official[indices],
@@ -216,12 +219,12 @@ class PackedDataset:
         for first, last in zip(blocks[ends[:-1]].tolist(), blocks[ends[1:] - 1].tolist(), strict=True):
             run = [first * self.block, min((last + 1) * self.block, len(self))]
             for columns, ptr in (
-                ((self.in_degree, self.node_labels, self.node_values, *self.encodings.values()), self.node_ptr),
-                ((self.source, self.edge_labels, self.edge_values), self.edge_ptr),
+                ((self.in_degree, *self.node_columns.values(), *self.encodings.values()), self.node_ptr),
+                ((self.source, *self.edge_columns.values()), self.edge_ptr),
             ):
                 rows = ptr[run].tolist()
                 for column in columns:
-                    if column is not None and column.device.type == "cpu":
+                    if column.device.type == "cpu":
                         prefetch_rows(column, *rows)
 
     def to(self, device: torch.device | str, *, resident: bool | None = None) -> "PackedDataset":
@@ -235,12 +238,7 @@ class PackedDataset:
             resident = device.type != "cuda" or self.nbytes <= free_memory(device) // 2
         if not resident:
             return replace(self, targets=self.targets.to(device))
-        moved = {
-            f.name: value.to(device)
-            for f in fields(self)
-            if f.name not in ("node_ptr", "edge_ptr") and isinstance(value := getattr(self, f.name), Tensor)
-        }
-        return replace(self, **moved, encodings={name: t.to(device) for name, t in self.encodings.items()})
+        return _map_tensors(self, lambda tensor: tensor.to(device), except_for=("node_ptr", "edge_ptr"))
 
     @classmethod
     def from_batch(
@@ -257,8 +255,9 @@ class PackedDataset:
             has = "no" if batch.targets is None else len(batch.targets)
             raise InputError(f"{name}: {has} targets for {batch.num_graphs} graphs; give one a graph")
         counts = _label_counts(name, batch, dict(label_counts or {}))
+        columns = {each: getattr(batch, each) for each in (*NODE_COLUMNS, *EDGE_COLUMNS)}
         for kind in ("node_values", "edge_values"):
-            if (column := getattr(batch, kind)) is not None and not column.isfinite().all():
+            if columns[kind] is not None and not columns[kind].isfinite().all():
                 raise InputError(f"{name}: {kind} holds values that are not finite; fill in or remove them")
         first = batch.node_ptr[:-1][batch.graph_of_node]
         return cls(
@@ -271,12 +270,9 @@ class PackedDataset:
             targets=batch.targets,
             is_symmetric=batch.is_symmetric,
             label_counts=counts,
-            node_labels=batch.node_labels,
-            node_values=batch.node_values,
-            edge_labels=batch.edge_labels,
-            edge_values=batch.edge_values,
             encodings=batch.encodings,
             vocabularies=dict(vocabularies or {}),
+            **columns,
         )
 
 
@@ -376,9 +372,11 @@ def _send_batch(batch: GraphBatch, device: torch.device) -> GraphBatch:
             tensor = tensor.pin_memory()
         return tensor.to(device, non_blocking=True)
 
-    moved = {
-        f.name: send(value)
-        for f in fields(batch)
-        if f.name != "sizes" and isinstance(value := getattr(batch, f.name), Tensor)
-    }
-    return replace(batch, **moved, encodings={name: send(t) for name, t in batch.encodings.items()})
+    return _map_tensors(batch, send, except_for=("sizes",))
+
+
+def _map_tensors(owner: _Owner, function: Callable[[Tensor], Tensor], except_for: tuple[str, ...]) -> _Owner:
+    """A copy with ``function`` of all tensors, encodings included, but for the fields ``except_for``."""
+    names = (each.name for each in fields(owner) if each.name not in except_for)
+    tensors = {name: function(value) for name in names if isinstance(value := getattr(owner, name), Tensor)}
+    return replace(owner, **tensors, encodings={name: function(t) for name, t in owner.encodings.items()})

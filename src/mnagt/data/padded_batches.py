@@ -94,13 +94,11 @@ class PaddedBatches:
             in_ptr=layout.in_ptr,
             source=layout.source,
             is_symmetric=data.is_symmetric,
-            node_labels=None if data.node_labels is None else data.node_labels.index_select(0, layout.node),
-            node_values=None if data.node_values is None else data.node_values.index_select(0, layout.node),
-            edge_labels=None if data.edge_labels is None else data.edge_labels.index_select(0, layout.edge),
-            edge_values=None if data.edge_values is None else data.edge_values.index_select(0, layout.edge),
             targets=torch.where(has_target, targets, missing),
             encodings={name: column.index_select(0, layout.node) for name, column in data.encodings.items()},
             padding=Padding(*layout.num_valid.unbind(), max_num_nodes=max(PADDING_GRAPH_SIZE, int(data.sizes.max()))),
+            **{name: column.index_select(0, layout.node) for name, column in data.node_columns.items()},
+            **{name: column.index_select(0, layout.edge) for name, column in data.edge_columns.items()},
         )
 
     def _assemble(self, graphs: Int[Tensor, "slots"], shape: Shape) -> Layout:

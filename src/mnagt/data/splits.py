@@ -4,12 +4,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
-from mnagt.errors import InputError, quote
+from mnagt.data.readers.number_tables import check_range, parse_integers
+from mnagt.errors import InputError
 
 PARTS = ("train", "valid", "test")
 
@@ -162,22 +164,9 @@ def _read_indices(folder: Path, name: str, graphs: int) -> Tensor:
             break
     else:
         raise InputError(f"{folder}: no {name}.csv.gz, {name}.csv or {name}.txt; a split needs train, valid and test")
-    try:
-        text = b"".join(Archive(folder).read_blocks(path.name, MAX_PARSED_BYTES)).decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: cannot be read ({error}); write it again, one graph index a line") from None
-    indices = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            index = int(line)
-        except ValueError:
-            raise InputError(f"{path}, line {number}: {quote(line.strip(), 40)} is not a graph index") from None
-        if not 0 <= index < graphs:
-            raise InputError(f"{path}, line {number}: graph {quote(index)} does not exist; there are 0 to {graphs - 1}")
-        indices.append(index)
-    return torch.tensor(indices, dtype=torch.long)
+    indices = parse_integers(Archive(folder).read_blocks(path.name, MAX_PARSED_BYTES), str(path), columns=1)[:, 0]
+    check_range(str(path), indices, graphs, "graph")
+    return torch.from_numpy(indices.astype(np.int64))
 
 
 def _generator(seed: int) -> torch.Generator:

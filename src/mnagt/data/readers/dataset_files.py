@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnagt.data.archives import Archive
-from mnagt.data.readers.number_tables import parse_integers
+from mnagt.data.readers.number_tables import check_range, parse_integers
 from mnagt.errors import InputError
 
 TU_FIELDS = (
@@ -74,8 +74,7 @@ class DatasetFiles:
 
     def read_integers(self, field: str, columns: int | None = None) -> NDArray[np.integer]:
         """The rows of integers in the file of ``field``."""
-        blocks = self.read_blocks(field)
-        return parse_integers(blocks, self.label(field), columns)
+        return parse_integers(self.read_blocks(field), self.label(field), columns)
 
     def check_count(self, field: str, lines: int, count: int, what: str) -> None:
         """Refuse a file that has not one line for each node, edge or graph."""
@@ -84,9 +83,7 @@ class DatasetFiles:
 
     def check_range(self, field: str, values: NDArray[np.integer], count: int, what: str) -> None:
         """Refuse values that are not from 0 to ``count - 1``."""
-        if len(values) and not (int(values.min()) >= 0 and int(values.max()) < count):
-            at = int(((values < 0) | (values >= count)).argmax())
-            raise InputError(f"{self.label(field)}, line {at + 1}: {what} is {values[at]}; it may be 0 to {count - 1}")
+        check_range(self.label(field), values, count, what)
 
 
 def find_tu_files(path: Path) -> DatasetFiles:

@@ -13,31 +13,38 @@ MAX_LINE_BYTES = 1 << 24
 
 def parse_integers(blocks: Iterator[bytes], label: str, columns: int | None = None) -> NDArray[np.integer]:
     """Rows of integers; as many ``columns`` as given, or as the first line has. ``label`` names the text in errors."""
-    return _parse_table(blocks, label, columns, plain_integers, parse_integer, np.int64)
+    return _parse_table(blocks, label, plain_integers, parse_integer, np.int64, columns)
 
 
 def parse_floats(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
     """Rows of finite numbers."""
-    return _parse_table(blocks, label, None, _plain_floats, _parse_float, np.float32)
+    return _parse_table(blocks, label, _plain_floats, _parse_float, np.float32)
 
 
 def parse_binary_labels(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
     """Rows of 0 and 1; empty fields are NaN."""
-    return _parse_table(blocks, label, None, _plain_binary_labels, _parse_binary, np.float32)
+    return _parse_table(blocks, label, _plain_binary_labels, _parse_binary, np.float32)
 
 
 def parse_optional_floats(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
     """Rows of finite numbers; empty fields are NaN."""
-    return _parse_table(blocks, label, None, _plain_floats, _parse_optional_float, np.float32)
+    return _parse_table(blocks, label, _plain_floats, _parse_optional_float, np.float32)
+
+
+def check_range(label: str, values: NDArray[np.integer], count: int, what: str) -> None:
+    """Refuse values that are not from 0 to ``count - 1``, by the line of the first."""
+    if len(values) and not (int(values.min()) >= 0 and int(values.max()) < count):
+        at = int(((values < 0) | (values >= count)).argmax())
+        raise InputError(f"{label}, line {at + 1}: {what} is {values[at]}; it may be 0 to {count - 1}")
 
 
 def _parse_table(
     blocks: Iterator[bytes],
     label: str,
-    columns: int | None,
     parse_plain: Callable[[bytes, int], NDArray | None],
     number: Callable[[bytes], float],
     dtype: type[np.generic],
+    columns: int | None = None,
 ) -> NDArray:
     """The numbers of a file. What ``parse_plain`` refuses is read by ``number``, field by field."""
     lines, parts = 0, []
@@ -71,6 +78,14 @@ def _join_lines(blocks: Iterator[bytes], label: str) -> Iterator[bytes]:
 _COMMA, _NEWLINE, _ZERO, _POINT, _A, _N = b",\n0.an"
 
 
+def _are_rows(separators: NDArray[np.uint8], columns: int) -> bool:
+    """Whether the separators are those of lines of ``columns`` fields."""
+    if len(separators) % columns:
+        return False
+    rows = separators.reshape(-1, columns)
+    return bool((rows[:, :-1] == _COMMA).all() and (rows[:, -1] == _NEWLINE).all())
+
+
 def plain_integers(text: bytes, columns: int) -> NDArray[np.int32] | None:
     """Lines of ``columns`` unsigned integers of up to 8 digits; ``None`` for any other text.
 
@@ -82,12 +97,8 @@ def plain_integers(text: bytes, columns: int) -> NDArray[np.int32] | None:
         text = text.replace(b"\r\n", b"\n")
     characters = np.frombuffer(b"0" * 8 + text, np.uint8)
     end = np.flatnonzero(characters - _ZERO > 9)
-    if len(end) % columns:
-        return None
-    separators = characters[end].reshape(-1, columns)
     digits = np.diff(end, prepend=7) - 1
-    is_regular = (separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()
-    if not is_regular or digits.min() < 1 or digits.max() > 8:
+    if not _are_rows(characters[end], columns) or digits.min() < 1 or digits.max() > 8:
         return None
     words = np.ndarray((len(characters) - 7,), "<u8", characters, strides=(1,))[end - 8]
     unused = (8 * (8 - digits)).astype(np.uint64)
@@ -102,10 +113,7 @@ def _plain_floats(text: bytes, columns: int) -> NDArray[np.float32] | None:
     """Lines of ``columns`` finite numbers; ``None`` for any other text."""
     characters = np.frombuffer(text, np.uint8)
     separators = characters[(characters == _COMMA) | (characters == _NEWLINE)]
-    if len(separators) % columns or b"_" in text:
-        return None
-    separators = separators.reshape(-1, columns)
-    if not ((separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()):
+    if not _are_rows(separators, columns) or b"_" in text:
         return None
     try:
         numbers = np.array(list(map(float, text[:-1].replace(b"\n", b",").split(b","))))
@@ -120,10 +128,7 @@ def _plain_binary_labels(text: bytes, columns: int) -> NDArray[np.float32] | Non
     characters = np.frombuffer(b"00\n" + text, np.uint8)
     end = np.flatnonzero((characters == _COMMA) | (characters == _NEWLINE))
     length, end = np.diff(end) - 1, end[1:]
-    if len(end) % columns or (columns == 1 and (length == 0).any()):
-        return None
-    separators = characters[end].reshape(-1, columns)
-    if not ((separators[:, :-1] == _COMMA).all() and (separators[:, -1] == _NEWLINE).all()):
+    if not _are_rows(characters[end], columns) or (columns == 1 and (length == 0).any()):
         return None
     first, second, last = (characters[end - back] for back in (3, 2, 1))
     is_number = (length == 1) | ((length == 3) & (second == _POINT) & (last == _ZERO))
