@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.ogb import ATOMS, BONDS, Links, pack_links
+from mnagt.data.readers.ogb import ATOMS, BONDS, Links, pack_molecules
 from mnagt.data.splits import official_split
 from mnagt.inference.outputs import compute_outputs, matmul_precision
 from mnagt.models.registry import MODELS, build_model
@@ -54,14 +54,11 @@ def stand_in(graphs: int, seed: int = 0) -> PackedDataset:
     atoms = np.column_stack([_draw_categories(random, nodes, count) for count in ATOMS])
     atoms[:, 0] = random.choice(list(ELEMENTS), p=list(ELEMENTS.values()), size=nodes)
     bonds = np.column_stack([_draw_categories(random, len(node), count) for count in BONDS])
-    return pack_links(
-        "molpcba-size",
-        MultiLabel(tuple(f"q{i}" for i in range(LABELS)), "ap"),
-        torch.from_numpy(_draw_labels(random, atoms[:, 0], graph, graphs)),
-        sizes,
-        atoms,
-        [Links(ends[order].astype(np.int32), np.bincount(graph[node], minlength=graphs), bonds, bonds)],
-        {"node_labels": ATOMS, "edge_labels": BONDS},
+    links = Links(ends[order].astype(np.int32), np.bincount(graph[node], minlength=graphs), bonds, bonds)
+    return replace(
+        pack_molecules("molpcba-size", sizes, atoms, links),
+        task=MultiLabel(tuple(f"q{i}" for i in range(LABELS)), "ap"),
+        targets=torch.from_numpy(_draw_labels(random, atoms[:, 0], graph, graphs)),
         official=torch.from_numpy(random.permuted(np.repeat(np.arange(3, dtype=np.int8), PARTS))[:graphs]),
     )
 

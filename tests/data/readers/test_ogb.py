@@ -145,7 +145,7 @@ def test_edges_are_those_of_a_graph_at_a_time():
         for i, some in enumerate(counts)
     ]
     node_labels = np.zeros((sizes.sum(), 1), np.int8)
-    dataset = pack_links("any", Unlabelled(), torch.zeros(31, 0), sizes, node_labels, links, {"edge_labels": (4,)})
+    dataset = pack_links("any", sizes, node_labels, links, {"edge_labels": (4,)})
     for graph in range(31):
         expected = []
         for some in links:

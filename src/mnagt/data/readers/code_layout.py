@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mnagt.data.categories import category_indices
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code_trees import MASK, Function
-from mnagt.data.readers.ogb import Links, code_graphs, next_tokens
+from mnagt.data.readers.ogb import Links, next_tokens, pack_code
 from mnagt.data.splits import PARTS
-from mnagt.tasks import UNKNOWN, Unlabelled
+from mnagt.tasks import UNKNOWN
 
 NONE = "__NONE__"
 CONSTANTS = ("Str", "Num", "Bytes")
@@ -95,17 +94,8 @@ def encode_functions(
     sizes, order, (type_of, attribute_of, parents, depths) = _end_to_end([trees.encode(each) for each in found])
     labels = [_word_indices(trees.types, types)[type_of], _word_indices(trees.attributes, attributes)[attribute_of]]
     syntax = Links(np.column_stack([parents, order])[parents >= 0], sizes - 1)
-    return code_graphs(
-        name,
-        Unlabelled(),
-        torch.zeros(len(found), 0),
-        sizes,
-        np.column_stack(labels),
-        depths,
-        syntax,
-        next_tokens(attribute_of > 0, order, sizes),
-        (tuple(types), tuple(attributes)),
-    )
+    tokens = next_tokens(attribute_of > 0, order, sizes)
+    return pack_code(name, sizes, np.column_stack(labels), depths, syntax, tokens, (tuple(types), tuple(attributes)))
 
 
 def _end_to_end(nodes: list[NDArray[np.int32]]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:

@@ -61,12 +61,12 @@ def read_ogb(path: Path, *, name: str | None = None, metric: str | None = None) 
     ends = _ends(files, sizes, edge_counts)
     official = _official(files, len(sizes))
     if is_code:
-        return _code(files, name, task, targets, sizes, Links(ends, edge_counts), official)
-    atoms = _labels(files, "raw/node-feat", int(sizes.sum()), "node", ATOMS)
-    bonds = _labels(files, "raw/edge-feat", len(ends), "edge", BONDS)
-    links = Links(ends, edge_counts, forward=bonds, backward=bonds)
-    counts = {"node_labels": ATOMS, "edge_labels": BONDS}
-    return pack_links(name, task, targets, sizes, atoms, [links], counts, official=official)
+        graphs = _code(files, name, sizes, Links(ends, edge_counts))
+    else:
+        atoms = _labels(files, "raw/node-feat", int(sizes.sum()), "node", ATOMS)
+        bonds = _labels(files, "raw/edge-feat", len(ends), "edge", BONDS)
+        graphs = pack_molecules(name, sizes, atoms, Links(ends, edge_counts, forward=bonds, backward=bonds))
+    return replace(graphs, task=task, targets=targets, official=official)
 
 
 # Graphs from flat tables
@@ -88,33 +88,33 @@ class Links:
 
 def pack_links(
     name: str,
-    task: Task,
-    targets: Tensor,
     sizes: NDArray[np.integer],
     node_labels: NDArray[np.integer],
     links: list[Links],
     label_counts: Mapping[str, tuple[int, ...]],
-    *,
     vocabularies: Mapping[str, tuple[str, ...]] | None = None,
-    official: Tensor | None = None,
 ) -> PackedDataset:
-    """A data set from flat tables. Edges have fewer than 128 categories."""
+    """A data set without targets from flat tables. Edges have fewer than 128 categories."""
     node_ptr = ptr_from_counts(torch.from_numpy(sizes.astype(np.int64)))
     source, in_degree, edge_labels = _both_ways(node_ptr.numpy(), links, len(label_counts["edge_labels"]))
     return PackedDataset(
         name=name,
-        task=task,
+        task=Unlabelled(),
         node_ptr=node_ptr,
         edge_ptr=ptr_from_counts(in_degree.long())[node_ptr],
         source=source,
         in_degree=in_degree,
-        targets=targets,
-        label_counts=dict(label_counts),
+        targets=torch.zeros(len(sizes), 0),
+        label_counts=label_counts,
         node_labels=torch.from_numpy(node_labels),
         edge_labels=edge_labels,
-        vocabularies=dict(vocabularies or {}),
-        official=official,
+        vocabularies=vocabularies or {},
     )
+
+
+def pack_molecules(name: str, sizes: NDArray[np.integer], atoms: NDArray[np.integer], bonds: Links) -> PackedDataset:
+    """Molecules, with the columns of OGB's featuriser."""
+    return pack_links(name, sizes, atoms, [bonds], {"node_labels": ATOMS, "edge_labels": BONDS})
 
 
 def _both_ways(node_ptr: NDArray[np.int64], links: list[Links], columns: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -245,48 +245,34 @@ def _official(files: DatasetFiles, graphs: int) -> Tensor | None:
     return part
 
 
-def _code(
-    files: DatasetFiles,
-    name: str,
-    task: Task,
-    targets: Tensor,
-    sizes: NDArray[np.int64],
-    syntax: Links,
-    official: Tensor | None,
-) -> PackedDataset:
+def _code(files: DatasetFiles, name: str, sizes: NDArray[np.int64], syntax: Links) -> PackedDataset:
     nodes = int(sizes.sum())
     types, attributes = _words(files, "mapping/typeidx2type"), _words(files, "mapping/attridx2attr")
     labels = _labels(files, "raw/node-feat", nodes, "node", (len(types), len(attributes)))
     depth = _node_column(files, "raw/node_depth", nodes)
     is_attributed = _node_column(files, "raw/node_is_attributed", nodes, below=2)
     tokens = next_tokens(is_attributed, _node_column(files, "raw/node_dfs_order", nodes), sizes)
-    return code_graphs(name, task, targets, sizes, labels, depth, syntax, tokens, (types, attributes), official)
+    return pack_code(name, sizes, labels, depth, syntax, tokens, (types, attributes))
 
 
-def code_graphs(
+def pack_code(
     name: str,
-    task: Task,
-    targets: Tensor,
     sizes: NDArray[np.integer],
     labels: NDArray[np.integer],
     depth: NDArray[np.integer],
     syntax: Links,
     tokens: Links,
     words: tuple[tuple[str, ...], tuple[str, ...]],
-    official: Tensor | None = None,
 ) -> PackedDataset:
     """Trees of code. ``labels`` are type and attribute of each node, ``words`` what those stand for."""
     words_of = (*words, tuple(map(str, range(DEEPEST + 1))))
     return pack_links(
         name,
-        task,
-        targets,
         sizes,
         np.column_stack([labels, depth.clip(max=DEEPEST).astype(labels.dtype)]),
         [replace(syntax, forward=0, backward=1), replace(tokens, forward=2, backward=3)],
         {"node_labels": tuple(map(len, words_of)), "edge_labels": (len(EDGE_KINDS),)},
-        vocabularies={f"node_labels/{i}": each for i, each in enumerate(words_of)} | {"edge_labels/0": EDGE_KINDS},
-        official=official,
+        {f"node_labels/{i}": each for i, each in enumerate(words_of)} | {"edge_labels/0": EDGE_KINDS},
     )
 
 

@@ -23,11 +23,10 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import rdkit_worker
-from mnagt.data.readers.ogb import ATOMS, BONDS, Links, pack_links
+from mnagt.data.readers.ogb import ATOMS, BONDS, Links, pack_molecules
 from mnagt.data.splits import Split, ordered_group_split
 from mnagt.errors import InputError
 from mnagt.graphs.features import Columns, Features
-from mnagt.tasks import Unlabelled
 
 VERSION = "smiles-1"
 """Changes whenever the same SMILES would give another graph."""
@@ -91,15 +90,8 @@ def read_smiles(smiles: Sequence[str], *, name: str = "these molecules", workers
             _log.info("%s: %s of %s molecules read", name, f"{done:,}", f"{len(smiles):,}")
     sizes, bond_counts, bonds = (_concatenate(parts, field) for field in ("sizes", "bond_counts", "bonds"))
     kept = np.flatnonzero(sizes)
-    graphs = pack_links(
-        name,
-        Unlabelled(),
-        torch.zeros(len(kept), 0),
-        sizes[kept],
-        _concatenate(parts, "atoms"),
-        [Links(_concatenate(parts, "ends"), bond_counts[kept], forward=bonds, backward=bonds)],
-        {"node_labels": ATOMS, "edge_labels": BONDS},
-    )
+    links = Links(_concatenate(parts, "ends"), bond_counts[kept], forward=bonds, backward=bonds)
+    graphs = pack_molecules(name, sizes[kept], _concatenate(parts, "atoms"), links)
     texts = np.frombuffer("\n".join(smiles[row] for row in kept.tolist()).encode(), np.uint8).copy()
     return Molecules(
         replace(graphs, texts=torch.from_numpy(texts)),
