@@ -37,6 +37,18 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def write_folder_atomically(path: Path) -> Iterator[Path]:
+    """A scratch folder beside ``path``, which must not exist or be empty, and becomes it when the block ends."""
+    try:
+        with scratch_path(path) as scratch:
+            scratch.mkdir()
+            yield scratch
+            scratch.rename(path)
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+@contextmanager
 def scratch_path(path: Path) -> Iterator[Path]:
     """Where ``path`` may be prepared: its name in a scratch folder beside it, which is gone afterwards.
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.attributed_graphs import TARGET, GraphsBuilder, GraphTable, encode_groups
+from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, GraphTable, encode_groups
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.targets import read_targets
 from mnagt.errors import InputError
@@ -107,20 +107,20 @@ def _pack_smiles(smiles: list[str], columns: Any, name: str) -> PackedDataset:
 
 
 def _pack_networkx(graphs: list[Any], columns: Mapping[str, Sequence[str]] | None, name: str) -> PackedDataset:
-    builder = GraphsBuilder(name, name, lambda location, attribute: f"{location}, attribute {attribute!r}")
+    found = AttributedGraphs.empty(name, name, lambda location, attribute: f"{location}, attribute {attribute!r}")
     for number, graph in enumerate(graphs):
         if len(graph) == 0:
             raise InputError(f"graph {number} has no nodes; leave it out")
-        index = {node: v for v, node in enumerate(graph, start=builder.first_node)}
+        index = {node: v for v, node in enumerate(graph, start=found.first_node)}
         for node, attributes in graph.nodes(data=True):
-            builder.row_locations["nodes"].append(f"graph {number}, node {node!r}")
-            builder.nodes.add({str(key): _to_python(value) for key, value in attributes.items()})
-        for u, v, attributes in graph.edges(data=True):
-            builder.row_locations["edges"].append(f"graph {number}, edge {(u, v)!r}")
             attributes = {str(key): _to_python(value) for key, value in attributes.items()}
-            builder.add_edge((index[u], index[v]), attributes, is_directed=graph.is_directed())
-        builder.end_graph({}, f"graph {number}", number)
-    return builder.build().pack(task=Unlabelled(), columns=columns)
+            found.nodes.add(attributes, f"graph {number}, node {node!r}")
+        for u, v, attributes in graph.edges(data=True):
+            attributes = {str(key): _to_python(value) for key, value in attributes.items()}
+            where = f"graph {number}, edge {(u, v)!r}"
+            found.add_edge((index[u], index[v]), attributes, where, is_directed=graph.is_directed())
+        found.end_graph({}, f"graph {number}", number)
+    return found.pack(task=Unlabelled(), columns=columns)
 
 
 def _to_python(value: Any) -> Any:

@@ -26,7 +26,7 @@ from mnagt.data.cache import ENCODING, VERSION, cache_root, from_header, named_t
 from mnagt.data.categories import renumber
 from mnagt.data.packed import EDGE_COLUMNS, NODE_COLUMNS, PackedDataset
 from mnagt.errors import InputError
-from mnagt.files import make_folder, read_json, scratch_path, write_error, write_json
+from mnagt.files import make_folder, read_json, write_folder_atomically, write_json
 from mnagt.tasks import Task, task_to_dict
 
 HEADER = "packed.json"
@@ -64,19 +64,14 @@ def packed_writer(folder: Path) -> Iterator["PackedWriter"]:
     folder = Path(folder)
     if os.path.lexists(folder):
         raise InputError(f"cannot write {folder}: it is there already; choose another name")
-    try:
-        with scratch_path(folder) as scratch:
-            scratch.mkdir()
-            writer = PackedWriter(scratch)
-            try:
-                yield writer
-                if not writer.is_finished:
-                    writer.finish()
-            finally:
-                writer.close()
-            scratch.rename(folder)
-    except OSError as error:
-        raise write_error(folder, error) from error
+    with write_folder_atomically(folder) as scratch:
+        writer = PackedWriter(scratch)
+        try:
+            yield writer
+            if not writer.is_finished:
+                writer.finish()
+        finally:
+            writer.close()
 
 
 class PackedWriter:

@@ -31,17 +31,26 @@ class AttributeColumns:
 
     kind: str
     """'nodes', 'edges' or 'graphs'."""
-    locate: Callable[[int, str], str]
-    """Describes where the value of a row and a name is, for messages."""
+    label: str
+    """The file, for messages."""
+    describe: Callable[[str, str], str]
+    """Where an attribute is, from the location of its row and its name, for messages."""
+    locate_row: Callable[[int], str]
+    """Where a row is; not called for rows that were added with a location."""
     values: dict[str, list[Any]] = field(default_factory=dict)
     rows: int = 0
-    label: str = ""
-    """The file, for messages."""
     num_values: int = 0
     """Values that are not missing."""
+    locations: list[str] = field(default_factory=list)
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Append a row."""
+    def locate(self, row: int, name: str) -> str:
+        """Where the value of a row and a name is, for messages."""
+        return self.describe(self.locations[row] if self.locations else self.locate_row(row), name)
+
+    def add(self, row: Mapping[str, Any], location: str | None = None) -> None:
+        """Append a row; all rows have a ``location``, or none."""
+        if location is not None:
+            self.locations.append(location)
         self.num_values += len(row)
         for name in row:
             if name not in self.values:
@@ -63,7 +72,7 @@ class AttributeColumns:
         """Refuse a table that is nearly all empty: it would take many times the memory of its file."""
         if columns * self.rows > MAX_MISSING + MAX_MISSING_PER_VALUE * self.num_values:
             raise InputError(
-                f"{self.label or self.kind}: {self.rows:,} {self.kind} and {columns:,} columns so far, nearly all "
+                f"{self.label}: {self.rows:,} {self.kind} and {columns:,} columns so far, nearly all "
                 f"empty; give all {self.kind} the same columns"
             )
 

@@ -6,8 +6,8 @@ Graphs are undirected unless they say otherwise: an edge then runs both ways.
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,9 @@ class GraphTable(Table):
     @classmethod
     def from_rows(cls, label: str, rows: Sequence[Mapping[str, Any]], locations: Sequence[str]) -> "GraphTable":
         """A row for each graph; a list becomes several columns: y/0, y/1, ..."""
-        columns = AttributeColumns("graphs", lambda row, name: f"{locations[row]}, {quote(name)}", label=label)
+        columns = AttributeColumns(
+            "graphs", label, lambda where, name: f"{where}, {quote(name)}", locations.__getitem__
+        )
         for row in rows:
             columns.add({name: value for key, cell in row.items() for name, value in _split_list(key, cell).items()})
         for name, column in columns.values.items():
@@ -76,21 +78,66 @@ def _split_list(name: str, value: Any) -> dict[str, Any]:
     return {name: value}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class AttributedGraphs:
     """Graphs end to end; nodes are numbered over all of them."""
 
     name: str
-    sizes: Sequence[int]
-    ends: Sequence[tuple[int, int]]
-    """Source and destination of each edge."""
-    is_directed: Sequence[bool]
-    """Whether an edge runs one way only."""
+    label: str
+    """The source, for messages."""
     nodes: AttributeColumns
     edges: AttributeColumns
-    table: GraphTable
-    ids: Sequence[str | int]
+    node_ends: list[int] = field(default_factory=list)
+    """One more than the last node of each graph."""
+    edge_ends: list[int] = field(default_factory=list)
+    ends: list[tuple[int, int]] = field(default_factory=list)
+    """Source and destination of each edge."""
+    is_directed: list[bool] = field(default_factory=list)
+    """Whether an edge runs one way only."""
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    """The attributes of each graph."""
+    locations: list[str] = field(default_factory=list)
+    """Where each graph is, for messages."""
+    ids: list[str | int] = field(default_factory=list)
     """The id of each graph; its number, if it has none."""
+
+    @classmethod
+    def empty(cls, name: str, label: str, describe: Callable[[str, str], str]) -> "AttributedGraphs":
+        """No graphs yet; see ``AttributeColumns`` for ``describe``."""
+        nodes = AttributeColumns("nodes", label, describe, lambda row: graphs._locate("nodes", graphs.node_ends, row))
+        edges = AttributeColumns("edges", label, describe, lambda row: graphs._locate("edges", graphs.edge_ends, row))
+        graphs = cls(name, label, nodes, edges)
+        return graphs
+
+    def _locate(self, kind: str, ends: Sequence[int], row: int) -> str:
+        graph = bisect_right(ends, row)
+        return f"{self.locations[graph]}, {kind}[{row - (ends[graph - 1] if graph else 0)}]"
+
+    @property
+    def first_node(self) -> int:
+        """The number of the first node of the graph that is being added."""
+        return self.node_ends[-1] if self.node_ends else 0
+
+    def add_edge(
+        self, ends: tuple[int, int], attributes: Mapping[str, Any], location: str | None = None, *, is_directed: bool
+    ) -> None:
+        """Add an edge between two nodes, numbered over all graphs."""
+        self.ends.append(ends)
+        self.is_directed.append(is_directed)
+        self.edges.add(attributes, location)
+
+    def end_graph(self, attributes: Mapping[str, Any], location: str, graph_id: str | int) -> None:
+        """Make a graph of the nodes and edges added since the last one."""
+        self.node_ends.append(self.nodes.rows)
+        self.edge_ends.append(len(self.ends))
+        self.rows.append(attributes)
+        self.locations.append(location)
+        self.ids.append(graph_id)
+
+    @cached_property
+    def table(self) -> GraphTable:
+        """The attributes of all graphs, once they are added."""
+        return GraphTable.from_rows(self.label, self.rows, self.locations)
 
     def pack(
         self,
@@ -111,7 +158,7 @@ class AttributedGraphs:
             is_continued: ``columns`` are those of earlier graphs of the same file; see ``encode_columns``.
         """
         table = self.table
-        if not self.sizes:
+        if not self.node_ends:
             raise InputError(f"{table.label}: no graphs in it; give at least one")
         targets = targets if isinstance(task, str) else task.target_columns(targets)
         names = table.find_targets(targets, group)
@@ -124,7 +171,7 @@ class AttributedGraphs:
         edges = edges.select(row)
         batch = GraphBatch.from_edges(
             torch.from_numpy(np.stack([keys & 0xFFFFFFFF, keys >> 32])),
-            list(self.sizes),
+            np.diff(self.node_ends, prepend=0).tolist(),
             node_labels=nodes.labels,
             node_values=nodes.values,
             edge_labels=edges.labels,
@@ -147,64 +194,6 @@ class AttributedGraphs:
                 raise InputError(f"{message}; nothing is left")
             dataset = dataset.select(torch.from_numpy(np.flatnonzero(has_target)))
         return dataset
-
-
-class GraphsBuilder:
-    """Collects graphs one by one into ``AttributedGraphs``.
-
-    Args:
-        name: of the data set.
-        label: the source, for messages.
-        describe: where an attribute is, from the location of its node or edge and its name.
-    """
-
-    def __init__(self, name: str, label: str, describe: Callable[[str, str], str]) -> None:
-        self.name, self.label, self.describe = name, label, describe
-        self.first_node, self._first_edge = 0, 0
-        """The number of the first node of the current graph."""
-        self.sizes: list[int] = []
-        self.edge_counts: list[int] = []
-        self.ends: list[tuple[int, int]] = []
-        self.is_directed: list[bool] = []
-        self.rows: list[Mapping[str, Any]] = []
-        self.locations: list[str] = []
-        self.ids: list[str | int] = []
-        self.row_locations: dict[str, list[str]] = {"nodes": [], "edges": []}
-        """Where each node and edge is, for messages; empty where that is its number in its graph."""
-        self.nodes, self.edges = (
-            AttributeColumns(kind, lambda row, name, kind=kind: self._locate(kind, row, name), label=label)
-            for kind in ("nodes", "edges")
-        )
-
-    def _locate(self, kind: str, row: int, name: str) -> str:
-        if locations := self.row_locations[kind]:
-            return self.describe(locations[row], name)
-        counts = self.sizes if kind == "nodes" else self.edge_counts
-        ends = list(accumulate(counts))
-        graph = bisect_right(ends, row)
-        return self.describe(f"{self.locations[graph]}, {kind}[{row - ends[graph] + counts[graph]}]", name)
-
-    def add_edge(self, ends: tuple[int, int], attributes: Mapping[str, Any], *, is_directed: bool) -> None:
-        """Add an edge between two nodes, numbered over all graphs."""
-        self.ends.append(ends)
-        self.is_directed.append(is_directed)
-        self.edges.add(attributes)
-
-    def end_graph(self, attributes: Mapping[str, Any], location: str, graph_id: str | int) -> None:
-        """Make a graph of the nodes and edges added since the last one."""
-        self.sizes.append(self.nodes.rows - self.first_node)
-        self.edge_counts.append(len(self.ends) - self._first_edge)
-        self.first_node, self._first_edge = self.nodes.rows, len(self.ends)
-        self.rows.append(attributes)
-        self.locations.append(location)
-        self.ids.append(graph_id)
-
-    def build(self) -> AttributedGraphs:
-        """All graphs so far."""
-        table = GraphTable.from_rows(self.label, self.rows, self.locations)
-        return AttributedGraphs(
-            self.name, self.sizes, self.ends, self.is_directed, self.nodes, self.edges, table, self.ids
-        )
 
 
 def encode_groups(table: Table, column: str) -> Int[Tensor, "graphs"]:

@@ -13,8 +13,7 @@ import sysconfig
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -26,7 +25,7 @@ from mnagt.data.readers.code_trees import MAX_NODES, Function, UnparsableError, 
 from mnagt.data.readers.ogb import read_ogb
 from mnagt.data.splits import PARTS
 from mnagt.errors import InputError
-from mnagt.files import read_small_file, scratch_path
+from mnagt.files import read_small_file, write_folder_atomically
 from mnagt.settings import Ge, Settings
 
 VERSION = "code-1"
@@ -132,7 +131,7 @@ def build_code(
     projects = [project_of[file] for file in corpus.file_of_graph]
     part_of = assign_parts(Counter(projects), config.seed)
     parts = [part_of[project] for project in projects]
-    with _new_folder(out) as scratch:
+    with write_folder_atomically(out) as scratch:
         write_layout(scratch, corpus.trees, projects, parts, config.attributes)
     return Report(
         files=len(files),
@@ -302,16 +301,3 @@ class _Corpus:
             self.file_of_graph.append(file)
             self.clipped += function.is_clipped
         return kind
-
-
-@contextmanager
-def _new_folder(out: Path) -> Iterator[Path]:
-    """A scratch folder beside ``out``; it becomes ``out`` when the block ends, and is gone if it fails."""
-    try:
-        with scratch_path(out) as scratch:
-            scratch.mkdir()
-            yield scratch
-            scratch.rename(out)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"cannot write {out}: {reason}; nothing was changed, choose another place") from error

@@ -11,7 +11,7 @@ from typing import Any
 from xml.parsers import expat
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
-from mnagt.data.readers.attributed_graphs import AttributedGraphs, GraphsBuilder
+from mnagt.data.readers.attributed_graphs import AttributedGraphs
 from mnagt.errors import InputError, quote
 
 SUFFIXES = (".graphml",)
@@ -31,7 +31,7 @@ def graphml_files(path: Path) -> list[Path]:
 def read_graphml(path: Path) -> AttributedGraphs:
     """The graphs in a file, or in the files of a folder."""
     name = path.name.removesuffix(".gz").removesuffix(".graphml")
-    builder = GraphsBuilder(name, str(path), lambda location, name: f"{location}, {quote(name)}")
+    found = AttributedGraphs.empty(name, str(path), lambda location, name: f"{location}, {quote(name)}")
     for file in graphml_files(path):
         root = _parse_xml(file)
         graphs = root.children_named("graph")
@@ -41,13 +41,13 @@ def read_graphml(path: Path) -> AttributedGraphs:
             )
         keys = {key.attributes.get("id", ""): key for key in root.children_named("key")}
         for number, graph in enumerate(graphs):
-            _add_graph(builder, graph, keys)
+            _add_graph(found, graph, keys)
             graph_id = file.name if len(graphs) == 1 else f"{file.name}#{number}"
-            builder.end_graph(_read_attributes(graph, keys), graph.location, graph_id)
-    return builder.build()
+            found.end_graph(_read_attributes(graph, keys), graph.location, graph_id)
+    return found
 
 
-def _add_graph(builder: GraphsBuilder, graph: "_Element", keys: Mapping[str, "_Element"]) -> None:
+def _add_graph(graphs: AttributedGraphs, graph: "_Element", keys: Mapping[str, "_Element"]) -> None:
     """Add the nodes and edges of a graph."""
     index: dict[str, int] = {}
     for node in graph.children_named("node"):
@@ -56,9 +56,8 @@ def _add_graph(builder: GraphsBuilder, graph: "_Element", keys: Mapping[str, "_E
             raise InputError(f"{node.location}: node {quote(node_id)} is there twice; ids are distinct")
         if inner := node.children_named("graph"):
             raise InputError(f"{inner[0].location}: a graph within a node; write it as a graph of its own")
-        index[node_id] = builder.first_node + len(index)
-        builder.nodes.add(_read_attributes(node, keys))
-        builder.row_locations["nodes"].append(node.location)
+        index[node_id] = graphs.first_node + len(index)
+        graphs.nodes.add(_read_attributes(node, keys), node.location)
     if not index:
         raise InputError(f"{graph.location}: a graph without nodes; remove it")
     for edge in graph.children_named("edge"):
@@ -66,11 +65,9 @@ def _add_graph(builder: GraphsBuilder, graph: "_Element", keys: Mapping[str, "_E
         for end in (u, v):
             if end not in index:
                 raise InputError(f"{edge.location}: no node {quote(end)} in its graph; fix source or target")
-        direction = edge.attributes.get("directed", graph.attributes.get("edgedefault"))
-        builder.add_edge(
-            (index[u], index[v]), _read_attributes(edge, keys), is_directed=direction in ("true", "directed")
-        )
-        builder.row_locations["edges"].append(edge.location)
+        is_directed = edge.attributes.get("directed", graph.attributes.get("edgedefault")) in ("true", "directed")
+        attributes = _read_attributes(edge, keys)
+        graphs.add_edge((index[u], index[v]), attributes, edge.location, is_directed=is_directed)
     for hyperedge in graph.children_named("hyperedge"):
         raise InputError(f"{hyperedge.location}: a hyperedge joins more than two nodes; write it as edges")
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
 from mnagt.data.readers.attribute_columns import AttributeColumns
-from mnagt.data.readers.attributed_graphs import AttributedGraphs, GraphsBuilder
+from mnagt.data.readers.attributed_graphs import AttributedGraphs
 from mnagt.errors import InputError, quote
 
 SUFFIXES = (".jsonl", ".ndjson")
@@ -34,31 +34,29 @@ def read_jsonl(path: Path) -> AttributedGraphs:
 
 def iterate_jsonl(path: Path, graphs_at_once: int | None = None) -> Iterator[AttributedGraphs]:
     """The graphs in a file, ``graphs_at_once`` at a time, or all together; one empty part for an empty file."""
-    builder, max_counted = _new_builder(path), MAX_COUNTED_NODES
-    number = 0
+    graphs, max_counted = _no_graphs(path), MAX_COUNTED_NODES
     for line, text in _read_lines(path):
-        if len(builder.sizes) == graphs_at_once:
-            yield builder.build()
-            builder, number = _new_builder(path), 0
+        if len(graphs.ids) == graphs_at_once:
+            yield graphs
+            graphs = _no_graphs(path)
         record = _Record(f"{path}, line {line}", text)
         max_counted += len(text) - record.node_count
         if max_counted < 0:
             raise InputError(
                 f"{path}, line {line}, nodes: more than the file has bytes; list them, or remove the graph"
             )
-        first, index = builder.first_node, record.add_nodes(builder.nodes)
+        first, index = graphs.first_node, record.add_nodes(graphs.nodes)
         for u, v, attributes in record.edges(index):
-            builder.add_edge((first + u, first + v), attributes, is_directed=record.is_directed)
+            graphs.add_edge((first + u, first + v), attributes, is_directed=record.is_directed)
         attributes = record.attributes()
-        graph_id = number if attributes.get("id") is None else str(attributes["id"])
-        builder.end_graph(attributes, record.location, graph_id)
-        number += 1
-    yield builder.build()
+        graph_id = len(graphs.ids) if attributes.get("id") is None else str(attributes["id"])
+        graphs.end_graph(attributes, record.location, graph_id)
+    yield graphs
 
 
-def _new_builder(path: Path) -> GraphsBuilder:
+def _no_graphs(path: Path) -> AttributedGraphs:
     name = Path(str(path).removesuffix(".gz")).stem
-    return GraphsBuilder(name, str(path), lambda location, name: f"{location}.{name[:60]}")
+    return AttributedGraphs.empty(name, str(path), lambda location, name: f"{location}.{name[:60]}")
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from mnagt.data.archives import MAX_PARSED_BYTES
 from mnagt.data.readers.attribute_columns import AttributeColumns, category_name
-from mnagt.data.readers.attributed_graphs import AttributedGraphs, GraphTable
+from mnagt.data.readers.attributed_graphs import AttributedGraphs
 from mnagt.data.readers.text_table import Table, read_table
 from mnagt.errors import InputError, join_names, quote
 from mnagt.files import check_file_size
@@ -76,16 +76,20 @@ def read_node_edge_tables(folder: Path) -> AttributedGraphs:
             )
         ends.append(indices)
     others = _without(graphs, "graph")
-    rows = [{name: column[row] for name, column in others.items()} for row in range(len(graphs))]
+    rows: list[Mapping[str, Any]] = [
+        {name: column[row] for name, column in others.items()} for row in range(len(graphs))
+    ]
     return AttributedGraphs(
         folder.name,
-        sizes.tolist(),
-        list(zip(*ends, strict=True)),
-        [False] * len(graph_of_edge),
-        AttributeColumns("nodes", nodes.locate, _without(nodes, "graph", "node"), len(nodes)),
-        AttributeColumns("edges", edges.locate, _without(edges, "graph", "source", "target"), len(edges)),
-        GraphTable.from_rows(graphs.label, rows, [graphs.locate(row) for row in range(len(rows))]),
-        list(graph_index),
+        graphs.label,
+        _to_columns("nodes", nodes, "graph", "node"),
+        _to_columns("edges", edges, "graph", "source", "target"),
+        node_ends=np.cumsum(sizes).tolist(),
+        ends=list(zip(*ends, strict=True)),
+        is_directed=[False] * len(edges),
+        rows=rows,
+        locations=[graphs.locate(row) for row in range(len(rows))],
+        ids=list(graph_index),
     )
 
 
@@ -95,6 +99,13 @@ def _read_typed_table(path: Path) -> Table:
         return Table(str(path), columns, range(len(next(iter(columns.values()), ()))), "row")
     table = read_table(path)
     return replace(table, columns={name: _parse_values(table.column(name)) for name in table.columns})
+
+
+def _to_columns(kind: str, table: Table, *ids: str) -> AttributeColumns:
+    def describe(where: str, name: str) -> str:
+        return f"{where}, column {quote(name)}"
+
+    return AttributeColumns(kind, table.label, describe, table.locate, _without(table, *ids), len(table))
 
 
 def _without(table: Table, *names: str) -> dict[str, list[Any]]:
