@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from mnagt.data import download
 from mnagt.data.cache import load_or_build
-from mnagt.data.download import download_ogb, download_tu
 from mnagt.data.memmap import is_packed_folder, open_packed
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import code, graphml, jsonl, node_edge_tables, ogb, tu
@@ -204,11 +204,13 @@ def _by_stem() -> dict[str, Source]:
 
 
 def _load_tu(source: Source, root: Path) -> PackedDataset:
-    return _read_tu(locate_dataset(source.name, root) or download_tu(source.name, root))
+    return _read_tu(locate_dataset(source.name, root) or download.download_tu(source.name, root))
 
 
 def _load_ogb(source: Source, root: Path) -> PackedDataset:
-    return _read_ogb(locate_dataset(source.name, root) or download_ogb(source.name, source.archive, root), source)
+    return _read_ogb(
+        locate_dataset(source.name, root) or download.download_ogb(source.name, source.archive, root), source
+    )
 
 
 def _load_stdlib(source: Source, root: Path) -> PackedDataset:
