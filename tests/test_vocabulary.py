@@ -84,10 +84,8 @@ SPEAK_OF_OLD_NAMES = {"migrations.py", "glossary.md", "log.md", "CHANGELOG.md"}
 """Files that must name what was renamed."""
 
 BUDGET = {
-    "attention": 1,
     "experiments": 1,
     "explain": 1,
-    "graphs": 1,
 }
 """Places that are still to be renamed, by package; these numbers only go down."""
 

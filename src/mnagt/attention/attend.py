@@ -60,7 +60,7 @@ def active_backend(device: torch.device) -> str:
 def auto(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
     """Triton where its kernels run and know the numbers, buckets elsewhere."""
     has_kernel = q.dtype in (torch.float32, torch.bfloat16, torch.float16) and q.shape[-1] <= 256
-    backend = triton if has_kernel and ops.is_usable(q.device) else bucketed
+    backend = triton if has_kernel and ops.is_usable(q.device) else attend_in_buckets
     return backend(q, k, v, graph, bias, dropout)
 
 
@@ -110,7 +110,7 @@ def attention_of_graph(
     return torch.softmax(score, dim=-1)
 
 
-def bucketed(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
+def attend_in_buckets(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
     """Graphs of like size side by side: on a CPU small ones by plain products, others by a fused call for each size.
 
     In a batch whose graphs are in order of size nothing is copied for a fused call: a bucket is a slice. Memory of such
@@ -171,6 +171,6 @@ def _pad_bias(bias: PairBias, graph: GraphBatch) -> list[Float[Tensor, "graphs h
 BACKENDS: dict[str, Callable[[Heads, Heads, Heads, GraphBatch, PairBias | None, float], Heads]] = {
     "auto": auto,
     "reference": reference,
-    "bucketed": bucketed,
+    "bucketed": attend_in_buckets,
     "triton": triton,
 }

@@ -4,6 +4,8 @@ A bias is a module from a batch to one row a pair, in the order of ``GraphBatch.
 one for all heads).
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,9 +13,12 @@ from torch import Tensor, nn
 from mnagt.attention.pairs import edge_pairs, from_adjacency, pair_nodes, self_pairs
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.batch_cache import cached_per_batch
+from mnagt.graphs.dense import normalised_laplacian
 from mnagt.graphs.embedding import look_up
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.linear import Linear
+
+Matrices = Float[Tensor, "graphs size size"]
 
 SMALLEST = 1e-13
 """Entries of a graph kernel below are rounding errors: the pair is masked."""
@@ -52,7 +57,7 @@ class DiffusionBias(nn.Module):
         self.beta = beta
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "pairs 1"]:
-        return log_diffusion(graph, self.beta)
+        return log_of_kernel(graph, diffusion, self.beta)
 
 
 class RandomWalkBias(nn.Module):
@@ -63,7 +68,7 @@ class RandomWalkBias(nn.Module):
         self.steps, self.gamma = steps, gamma
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "pairs 1"]:
-        return log_random_walk(graph, self.steps, self.gamma)
+        return log_of_kernel(graph, random_walk, self.steps, self.gamma)
 
 
 class ProximityBias(nn.Module):
@@ -95,24 +100,31 @@ def non_edge_mask(graph: GraphBatch) -> Float[Tensor, "pairs 1"]:
 
 
 @cached_per_batch
-def log_diffusion(graph: GraphBatch, beta: float) -> Float[Tensor, "pairs 1"]:
-    r""":math:`\log \exp(-\beta L)` of each pair."""
-    return from_adjacency(graph, 1, lambda a: [_log(torch.linalg.matrix_exp(-beta * _laplacian(a)))])
+def log_of_kernel(graph: GraphBatch, kernel: Callable[..., Matrices], *settings: float) -> Float[Tensor, "pairs 1"]:
+    """The logarithm of ``kernel(laplacian, *settings)`` of each pair, minus infinity where the kernel is zero."""
+
+    def log(adjacency: Matrices) -> list[Matrices]:
+        values = kernel(normalised_laplacian(adjacency), *settings)
+        return [torch.where(values > SMALLEST, values.clamp(min=SMALLEST).log(), -torch.inf)]
+
+    return from_adjacency(graph, 1, log)
 
 
-@cached_per_batch
-def log_random_walk(graph: GraphBatch, steps: int, gamma: float) -> Float[Tensor, "pairs 1"]:
-    r""":math:`\log (I - \gamma L)^p` of each pair, p the number of steps."""
-    return from_adjacency(
-        graph, 1, lambda a: [_log(torch.linalg.matrix_power(_identity(a) - gamma * _laplacian(a), steps))]
-    )
+def diffusion(laplacian: Matrices, beta: float) -> Matrices:
+    r""":math:`\exp(-\beta L)`."""
+    return torch.linalg.matrix_exp(-beta * laplacian)
+
+
+def random_walk(laplacian: Matrices, steps: int, gamma: float) -> Matrices:
+    r""":math:`(I - \gamma L)^p`, p the number of steps."""
+    return torch.linalg.matrix_power(_identity(laplacian) - gamma * laplacian, steps)
 
 
 @cached_per_batch
 def adjacency_powers(graph: GraphBatch, views: int) -> Float[Tensor, "pairs views"]:
     r""":math:`(I, \hat A, \dots, \hat A^{M-1})_{ij}` of each pair, with :math:`\hat A` as in ``propagate``."""
 
-    def powers(adjacency: Float[Tensor, "graphs size size"]) -> list[Tensor]:
+    def powers(adjacency: Matrices) -> list[Matrices]:
         with_loops = adjacency + _identity(adjacency)
         scale = with_loops.sum(dim=2).rsqrt()
         step = scale[:, :, None] * with_loops * scale[:, None, :]
@@ -124,20 +136,8 @@ def adjacency_powers(graph: GraphBatch, views: int) -> Float[Tensor, "pairs view
     return from_adjacency(graph, views, powers)
 
 
-def _identity(adjacency: Float[Tensor, "graphs size size"]) -> Float[Tensor, "size size"]:
+def _identity(adjacency: Matrices) -> Float[Tensor, "size size"]:
     return torch.eye(adjacency.shape[1], dtype=adjacency.dtype, device=adjacency.device)
-
-
-def _laplacian(adjacency: Float[Tensor, "graphs size size"]) -> Float[Tensor, "graphs size size"]:
-    r""":math:`I - D^{-1/2} A D^{-1/2}`, zero at isolated nodes; directed edges are taken both ways."""
-    adjacency = adjacency.maximum(adjacency.mT)
-    degree = adjacency.sum(dim=2)
-    scale = degree.clamp(min=1).rsqrt()
-    return torch.diag_embed((degree > 0).to(degree)) - scale[:, :, None] * adjacency * scale[:, None, :]
-
-
-def _log(kernel: Float[Tensor, "graphs size size"]) -> Float[Tensor, "graphs size size"]:
-    return torch.where(kernel > SMALLEST, kernel.clamp(min=SMALLEST).log(), -torch.inf)
 
 
 BIASES: dict[str, type[nn.Module]] = {

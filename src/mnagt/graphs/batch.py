@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -136,20 +136,9 @@ class GraphBatch:
             return self.padding.max_num_nodes
         return int(self.sizes.max()) if len(self.sizes) else 0
 
-    @property
-    def num_valid_graphs(self) -> Int[Tensor, ""] | None:
-        """How many graphs, from the first, are no padding; None where all are."""
-        return None if self.padding is None else self.padding.graphs
-
-    @property
-    def num_valid_nodes(self) -> Int[Tensor, ""] | None:
-        """How many nodes, from the first, are no padding; None where all are."""
-        return None if self.padding is None else self.padding.nodes
-
-    @property
-    def num_valid_edges(self) -> Int[Tensor, ""] | None:
-        """How many edges, from the first, are no padding; None where all are."""
-        return None if self.padding is None else self.padding.edges
+    def num_valid(self, rows: Literal["graphs", "nodes", "edges"]) -> Int[Tensor, ""] | None:
+        """How many graphs, nodes or edges, from the first, are no padding; None where all are."""
+        return None if self.padding is None else getattr(self.padding, rows)
 
     @cached_property
     def in_degree(self) -> Int[Tensor, "nodes"]:

@@ -20,11 +20,11 @@ def cached_per_batch(function: Callable[..., Result]) -> Callable[..., Result]:
     caches: WeakKeyDictionary[GraphBatch, dict[tuple, Result]] = WeakKeyDictionary()
 
     @wraps(function)
-    def cached(graph: GraphBatch, *settings: object) -> Result:
+    def compute_once(graph: GraphBatch, *settings: object) -> Result:
         cache = caches.setdefault(graph, {})
         if settings not in cache:
             with torch.no_grad():
                 cache[settings] = function(graph, *settings)
         return cache[settings]
 
-    return cached
+    return compute_once

@@ -1,11 +1,10 @@
 """Batches to and from the graphs of PyTorch Geometric and networkx."""
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.errors import InputError
@@ -39,34 +38,23 @@ def from_pyg(
     if isinstance(data, Batch):
         whole: Any = data
         sizes = torch.bincount(whole.batch) if whole.ptr is None else whole.ptr.diff()
-        edge_index = _no_edges() if whole.edge_index is None else whole.edge_index
+        edges = [] if whole.edge_index is None else [whole.edge_index]
         columns = {name: getattr(whole, name, None) for name in _PYG_COLUMNS}
     else:
         graphs: list[Any] = [data] if isinstance(data, Data) else list(data)
         sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.long)
-        edges = [
-            graph.edge_index + first
-            for graph, first in zip(graphs, ptr_from_counts(sizes)[:-1].tolist(), strict=True)
-            if graph.edge_index is not None
-        ]
-        edge_index = torch.cat(edges, dim=1) if edges else _no_edges()
+        starts = ptr_from_counts(sizes)[:-1].tolist()
+        edges = [g.edge_index + start for g, start in zip(graphs, starts, strict=True) if g.edge_index is not None]
         columns = {name: _concatenate(graphs, name) for name in _PYG_COLUMNS}
+    edge_index = torch.cat(edges, dim=1) if edges else torch.zeros(2, 0, dtype=torch.long)
     rows = {"nodes": int(sizes.sum()), "edges": edge_index.shape[1], "graphs": len(sizes)}
     for name, owners in _PYG_COLUMNS.items():
         column = columns[name]
         if column is not None and len(column) != rows[owners]:
             raise InputError(f"{name} has {len(column)} rows for {rows[owners]} {owners}; each needs one")
-    node_labels, node_values = _labels_and_values("x", columns["x"], columns["node_labels"])
-    edge_labels, edge_values = _labels_and_values("edge_attr", columns["edge_attr"], columns["edge_labels"])
-    return GraphBatch.from_edges(
-        edge_index,
-        sizes,
-        node_labels=node_labels,
-        node_values=node_values,
-        edge_labels=edge_labels,
-        edge_values=edge_values,
-        targets=columns["y"],
-    )
+    of_nodes = _labels_and_values("node", "x", columns["x"], columns["node_labels"])
+    of_edges = _labels_and_values("edge", "edge_attr", columns["edge_attr"], columns["edge_labels"])
+    return GraphBatch.from_edges(edge_index, sizes, **of_nodes, **of_edges, targets=columns["y"])
 
 
 def to_pyg(batch: GraphBatch) -> "torch_geometric.data.Batch":
@@ -109,12 +97,8 @@ def from_networkx(
 ) -> GraphBatch:
     """Convert networkx graphs to a batch.
 
-    Nodes keep the order of their graph. An undirected edge becomes two, one in each direction.
-
-    Args:
-        graphs: A graph, or several.
-        node_labels, node_values, edge_labels, edge_values: Names of the attributes to read.
-        target: Name of the attribute of a graph that holds its target.
+    Nodes keep the order of their graph. An undirected edge becomes two, one in each direction. ``node_labels`` and the
+    others name the attributes to read; ``target`` names that of a graph which holds its target.
 
     >>> import networkx as nx
     >>> from mnagt import from_networkx
@@ -123,38 +107,33 @@ def from_networkx(
     """
     import networkx
 
+    names = {"node_labels": node_labels, "node_values": node_values}
+    names |= {"edge_labels": edge_labels, "edge_values": edge_values}
+    columns: dict[str, list[list]] = {field: [] for field in names}
     sizes, pairs, targets, nodes = [], [], [], 0
-    columns: dict[str, list[list]] = {"node_labels": [], "node_values": [], "edge_labels": [], "edge_values": []}
     for g, graph in enumerate([graphs] if isinstance(graphs, networkx.Graph) else graphs):
         index = {node: v for v, node in enumerate(graph, start=nodes)}
         nodes += len(index)
         sizes.append(len(index))
         for node, attributes in graph.nodes(data=True):
-            where = f"graph {g}, node {node!r}"
-            columns["node_labels"].append(_integers(where, attributes, node_labels))
-            columns["node_values"].append(_numbers(where, attributes, node_values))
+            for field in ("node_labels", "node_values"):
+                columns[field].append(_read_row(f"graph {g}, node {node!r}", attributes, field, names[field]))
         for u, v, attributes in graph.edges(data=True):
-            where = f"graph {g}, edge {(u, v)!r}"
-            labels, values = _integers(where, attributes, edge_labels), _numbers(where, attributes, edge_values)
-            both_ways = [(index[u], index[v]), (index[v], index[u])]
-            for pair in both_ways[: 1 if graph.is_directed() or u == v else 2]:
-                pairs.append(pair)
-                columns["edge_labels"].append(labels)
-                columns["edge_values"].append(values)
+            is_one_way = graph.is_directed() or u == v
+            pairs += [(index[u], index[v])] if is_one_way else [(index[u], index[v]), (index[v], index[u])]
+            for field in ("edge_labels", "edge_values"):
+                row = _read_row(f"graph {g}, edge {(u, v)!r}", attributes, field, names[field])
+                columns[field] += [row] if is_one_way else [row, row]
         if target is not None:
             targets.append(_attribute(f"graph {g}", graph.graph, target))
-
-    def column(name: str, names: Sequence[str], dtype: torch.dtype) -> Tensor | None:
-        return torch.tensor(columns[name], dtype=dtype).view(-1, len(names)) if names else None
-
+    tensors = {
+        field: torch.tensor(columns[field], dtype=torch.long if "labels" in field else torch.float).view(-1, len(some))
+        for field, some in names.items()
+        if some
+    }
+    edge_index = torch.tensor(pairs, dtype=torch.long).view(-1, 2).T
     return GraphBatch.from_edges(
-        torch.tensor(pairs, dtype=torch.long).view(-1, 2).T,
-        sizes,
-        node_labels=column("node_labels", node_labels, torch.long),
-        node_values=column("node_values", node_values, torch.float),
-        edge_labels=column("edge_labels", edge_labels, torch.long),
-        edge_values=column("edge_values", edge_values, torch.float),
-        targets=None if target is None else _stack_targets(target, targets),
+        edge_index, sizes, **tensors, targets=None if target is None else _stack_targets(target, targets)
     )
 
 
@@ -170,12 +149,8 @@ def to_networkx(
     """Convert a batch to networkx graphs, with columns as attributes of nodes and edges.
 
     A graph is undirected where every edge runs both ways with the same attributes. A repeated edge is kept once,
-    encodings are left out.
-
-    Args:
-        batch: The graphs.
-        node_labels, node_values, edge_labels, edge_values: Names of the attributes; by default ``node_labels/0``, ...
-        target: Name of the attribute of a graph that holds its target.
+    encodings are left out. ``node_labels`` and the others name the attributes, by default ``node_labels/0``, ...;
+    ``target`` names that of a graph which holds its target.
 
     >>> import networkx as nx
     >>> from mnagt import from_networkx, to_networkx
@@ -200,10 +175,6 @@ def to_networkx(
     return graphs
 
 
-def _no_edges() -> Int[Tensor, "2 0"]:
-    return torch.zeros(2, 0, dtype=torch.long)
-
-
 def _concatenate(graphs: Sequence[Any], name: str) -> Tensor | None:
     """Column ``name`` of all graphs; None where none has it."""
     parts = [getattr(graph, name, None) for graph in graphs]
@@ -215,17 +186,20 @@ def _concatenate(graphs: Sequence[Any], name: str) -> Tensor | None:
     return torch.cat([part if part.dim() else part[None] for part in map(torch.as_tensor, parts)])
 
 
-def _labels_and_values(name: str, column: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    if column is None:
-        return labels, None
-    if column.dim() > 2:
-        raise InputError(f"{name} has shape {tuple(column.shape)}; it needs one row each, with one or more columns")
-    column = column[:, None] if column.dim() == 1 else column
-    if column.is_floating_point():
-        return labels, column.float()
-    if labels is not None:
-        raise InputError(f"{name} holds integers and so do the labels beside it; put all of them into {name}")
-    return column.long(), None
+def _labels_and_values(owner: str, name: str, column: Tensor | None, labels: Tensor | None) -> dict[str, Tensor | None]:
+    """``column`` as labels or values of nodes or edges, by its dtype, beside other ``labels``."""
+    values = None
+    if column is not None:
+        if column.dim() > 2:
+            raise InputError(f"{name} has shape {tuple(column.shape)}; it needs one row each, with one or more columns")
+        column = column[:, None] if column.dim() == 1 else column
+        if column.is_floating_point():
+            values = column.float()
+        elif labels is not None:
+            raise InputError(f"{name} holds integers and so do the labels beside it; put all of them into {name}")
+        else:
+            labels = column.long()
+    return {f"{owner}_labels": labels, f"{owner}_values": values}
 
 
 def _pyg_columns(name: str, beside: str, labels: Tensor | None, values: Tensor | None) -> dict[str, Tensor]:
@@ -251,20 +225,17 @@ def _attribute(where: str, attributes: Mapping[str, Any], name: str) -> Any:
     return attributes[name]
 
 
-def _integers(where: str, attributes: Mapping[str, Any], names: Sequence[str]) -> list[int]:
-    return [_read(where, attributes, name, operator.index, "an integer; number the categories first") for name in names]
-
-
-def _numbers(where: str, attributes: Mapping[str, Any], names: Sequence[str]) -> list[float]:
-    return [_read(where, attributes, name, float, "a number") for name in names]
-
-
-def _read(where: str, attributes: Mapping[str, Any], name: str, read: Callable[[Any], Any], what: str) -> Any:
-    value = _attribute(where, attributes, name)
-    try:
-        return read(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{where}: attribute {name!r} is {value!r}, not {what}") from None
+def _read_row(where: str, attributes: Mapping[str, Any], field: str, names: Sequence[str]) -> list[float]:
+    """The attributes called ``names``: integers for a field of labels, else floats."""
+    row = []
+    for name in names:
+        value = _attribute(where, attributes, name)
+        try:
+            row.append(operator.index(value) if "labels" in field else float(value))
+        except (TypeError, ValueError):
+            kind = "an integer; number the categories first" if "labels" in field else "a number"
+            raise InputError(f"{where}: attribute {name!r} is {value!r}, not {kind}") from None
+    return row
 
 
 def _columns_by_name(batch: GraphBatch, field: str, names: Sequence[str] | None) -> dict[str, list]:

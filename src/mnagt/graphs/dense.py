@@ -48,6 +48,14 @@ def dense_blocks(graph: GraphBatch, max_size: int | None = None) -> Iterator[Den
             yield _dense_block(graph, some, bucket.width, edge_ptr)
 
 
+def normalised_laplacian(adjacency: Float[Tensor, "graphs size size"]) -> Float[Tensor, "graphs size size"]:
+    r""":math:`I - D^{-1/2} A D^{-1/2}`, zero at isolated nodes; directed edges are taken both ways."""
+    adjacency = adjacency.maximum(adjacency.mT)
+    degree = adjacency.sum(dim=2)
+    scale = degree.clamp(min=1).rsqrt()
+    return torch.diag_embed((degree > 0).to(degree)) - scale[:, :, None] * adjacency * scale[:, None, :]
+
+
 def _dense_block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> DenseBlock:
     counts = edge_ptr[graphs + 1] - edge_ptr[graphs]
     edge = ragged_arange(edge_ptr[graphs], counts, int(counts.sum())).to(graph.device)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.dense import DenseBlock, dense_blocks
+from mnagt.graphs.dense import DenseBlock, dense_blocks, normalised_laplacian
 from mnagt.graphs.ego_statistics import ego_statistics
 from mnagt.graphs.weisfeiler_lehman import fragment_colours, wl_colours
 
@@ -88,11 +88,7 @@ def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
 def _spectra(graph: GraphBatch) -> Iterator[tuple[DenseBlock, Float[Tensor, "graphs n"], Float[Tensor, "graphs n n"]]]:
     """Eigenvalues and settled eigenvectors of the Laplacians of all graphs, edges taken both ways."""
     for block in dense_blocks(graph):
-        adjacency = block.adjacency.maximum(block.adjacency.mT).double()
-        degree = adjacency.sum(dim=2)
-        scale = degree.clamp(min=1).rsqrt()
-        matrix = torch.diag_embed((degree > 0).double()) - scale[:, :, None] * adjacency * scale[:, None, :]
-        eigenvalues, vectors = torch.linalg.eigh(matrix)
+        eigenvalues, vectors = torch.linalg.eigh(normalised_laplacian(block.adjacency.double()))
         yield block, eigenvalues, canonical_basis(eigenvalues, vectors)
 
 

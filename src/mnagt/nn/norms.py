@@ -32,7 +32,7 @@ class Norm(nn.Module):
 
     def num_valid(self, graph: GraphBatch | None) -> NumValid:
         """How many rows are real; None where all of them are."""
-        return None if graph is None else getattr(graph, f"num_valid_{self.rows}")
+        return None if graph is None else graph.num_valid(self.rows)
 
     def forward(self, x: Float[Tensor, "rows dim"], graph: GraphBatch | None = None) -> Float[Tensor, "rows dim"]:
         raise NotImplementedError(f"{type(self).__name__} must define forward")
