@@ -177,7 +177,6 @@ def test_flipping_turns_whole_columns_of_a_graph(batch, seed):
     for own, turned in zip(encoding.split(batch.sizes.tolist()), flipped.split(batch.sizes.tolist()), strict=True):
         for column, other in zip(own.T, turned.T, strict=True):
             assert column.equal(other) or column.equal(-other)
-    assert flipped.equal(laplacian(batch, 3, generator(seed)))
 
 
 def test_flips_are_fair_and_follow_the_generator():

@@ -19,6 +19,8 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.models.registry import build_model
 
+PRECISIONS = {"mnagt-paper": (torch.bfloat16,), "gat": (None,), "gt": (torch.bfloat16,)}
+"""Where a kernel of a model is compiled in the other precision for another model."""
 compiled: set[str] = set()
 run = JITFunction.run
 
@@ -57,7 +59,7 @@ if __name__ == "__main__":
     found = {}
     for name in sys.argv[1:]:
         compiled.clear()
-        for precision in (torch.bfloat16, None):
+        for precision in PRECISIONS.get(name, (torch.bfloat16, None)):
             step(name, {"depth": 1}, dense, Features(), precision)
             if name == "mnagt":  # the only one here with a kernel that reads edge columns
                 step(name, {"depth": 1}, molecules.batch(torch.arange(8)), molecules.features, precision)

@@ -37,8 +37,7 @@ def compare(x: Tensor, dy: Tensor | None = None, dtype: torch.dtype = torch.floa
         assert (mine - value).norm() <= close * value.norm() + (LONE * len(x) if x.shape[1] == 1 else 1e-6)
 
 
-@pytest.mark.parametrize("dim", [1, 5, 64, 100, 307])
-@pytest.mark.parametrize("rows", [1, 7, 131])
+@pytest.mark.parametrize(("rows", "dim"), [(1, 5), (7, 1), (131, 64), (37, 100), (7, 307)])
 def test_values_and_gradients_are_the_twins(rows, dim):
     compare(numbers(rows, dim))
 
@@ -49,7 +48,7 @@ def test_a_row_may_fill_a_program():
 
 def test_a_program_goes_through_many_rows(monkeypatch):
     monkeypatch.setattr(module, "PROGRAMS", 3)
-    compare(numbers(1009, 61))
+    compare(numbers(509, 61))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -48,9 +48,9 @@ def compare(
         assert (mine - value).norm() <= close * value.norm() + 1e-6
 
 
-@pytest.mark.parametrize("dim", [1, 16, 67])
-@pytest.mark.parametrize("kinds", [1, 5, 126])
-@pytest.mark.parametrize("with_self", [False, True])
+@pytest.mark.parametrize(
+    ("dim", "kinds", "with_self"), [(1, 5, False), (1, 1, True), (16, 126, True), (67, 5, True), (67, 1, False)]
+)
 def test_sums_and_gradients_are_the_twins(dim, kinds, with_self):
     compare(random_batch([5, 1, 9, 23], 0.3, seed=0), dim, kinds, with_self=with_self)
 

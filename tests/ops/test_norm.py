@@ -19,23 +19,23 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=generator(seed)).double()
 
 
-def outcome(function, tensors: list[Tensor | None], counted: Tensor | None, relu: bool) -> dict[str, Tensor | None]:
+def outcome(function, tensors: list[Tensor | None], num_valid: Tensor | None, relu: bool) -> dict[str, Tensor | None]:
     """All that comes of going there and back: x, weight, bias, running_mean, running_var and dy go in."""
     x, weight, bias, mean, var, dy = (None if t is None else t.to(DEVICE, copy=True) for t in tensors)
     inputs = [None if t is None else t.requires_grad_() for t in (x, weight, bias)]
-    y = function(*inputs, mean, var, counted, momentum=0.3, eps=1e-5, relu=relu)
+    y = function(*inputs, mean, var, num_valid, momentum=0.3, eps=1e-5, relu=relu)
     y.backward(dy)
     grads = [None if t is None else t.grad for t in inputs]
     return dict(zip(NAMES, [y.detach(), mean, var, *grads], strict=True))
 
 
-def compare(x, counted=None, *, dtype=torch.float32, relu=False, weight=True, bias=True, at=1e-5) -> None:
+def compare(x, num_valid=None, *, dtype=torch.float32, relu=False, weight=True, bias=True, at=1e-5) -> None:
     """Kernel and twin agree on the same numbers, those that ``dtype`` can hold."""
     rows, dim = x.shape
     vectors = [numbers(dim, seed=1) if weight else None, numbers(dim, seed=2) if bias else None]
     vectors += [numbers(dim, seed=3), numbers(dim, seed=4).exp()]
     tensors = [x.to(dtype), *(None if t is None else t.float() for t in vectors), numbers(rows, dim, seed=5).to(dtype)]
-    n = None if counted is None else torch.tensor(counted, device=DEVICE)
+    n = None if num_valid is None else torch.tensor(num_valid, device=DEVICE)
     got = outcome(batch_norm, tensors, n, relu)
     right = outcome(batch_norm, [None if t is None else t.double() for t in tensors], n, relu)
     for name, value in right.items():
@@ -49,12 +49,12 @@ def compare(x, counted=None, *, dtype=torch.float32, relu=False, weight=True, bi
         )
 
 
-@pytest.mark.parametrize("dim", [1, 5, 64, 100, 300])
 @pytest.mark.parametrize(
-    ("rows", "counted", "relu"), [(7, None, False), (11, 5, False), (11, 5, True), (157, None, True), (157, 131, False)]
+    ("rows", "num_valid", "relu", "dim"),
+    [(7, None, False, 1), (11, 5, False, 5), (11, 5, True, 64), (157, None, True, 300), (157, 131, False, 100)],
 )
-def test_values_statistics_and_gradients_are_the_twins(rows, counted, relu, dim):
-    compare(numbers(rows, dim) + numbers(dim, seed=9), counted, relu=relu)
+def test_values_statistics_and_gradients_are_the_twins(rows, num_valid, relu, dim):
+    compare(numbers(rows, dim) + numbers(dim, seed=9), num_valid, relu=relu)
 
 
 def test_the_outcome_may_be_rounded_at_once():
@@ -73,10 +73,10 @@ def test_two_rows_are_enough(rows):
     compare(numbers(rows, 7) + 10 * torch.arange(rows)[:, None], 2)
 
 
-@pytest.mark.parametrize("counted", [None, 700, 601, 30])
-def test_a_program_goes_through_many_rows(monkeypatch, counted):
+@pytest.mark.parametrize("num_valid", [None, 700, 601, 30])
+def test_a_program_goes_through_many_rows(monkeypatch, num_valid):
     monkeypatch.setattr(norm, "PROGRAMS", 2)
-    compare(numbers(701, 5), counted, relu=True)
+    compare(numbers(701, 5), num_valid, relu=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -89,9 +89,9 @@ def test_weight_and_bias_may_be_missing(weight, bias):
     compare(numbers(37, 11), weight=weight, bias=bias, relu=True)
 
 
-@pytest.mark.parametrize(("rows", "counted"), [(1, None), (1, 1), (5, 1), (5, 0)])
-def test_what_has_no_spread_is_normalised_as_in_evaluation(rows, counted):
-    compare(numbers(rows, 7), counted)
+@pytest.mark.parametrize(("rows", "num_valid"), [(1, None), (1, 1), (5, 1), (5, 0)])
+def test_what_has_no_spread_is_normalised_as_in_evaluation(rows, num_valid):
+    compare(numbers(rows, 7), num_valid)
 
 
 def test_the_spread_is_found_far_from_zero():
@@ -109,7 +109,7 @@ def test_other_layouts_are_taken():
     compare(numbers(37, 17)[:, 3:10])
 
 
-def test_rows_beyond_the_counted_do_not_move_the_rest():
+def test_rows_beyond_the_num_valid_do_not_move_the_rest():
     x, w, n = numbers(11, 3).float().to(DEVICE), torch.ones(3, device=DEVICE), torch.tensor(7, device=DEVICE)
     whole = batch_norm(x, w, None, w.clone(), w.clone(), n, momentum=0.1, eps=1e-5, relu=False)
     alone = batch_norm(x[:7], w, None, w.clone(), w.clone(), None, momentum=0.1, eps=1e-5, relu=False)

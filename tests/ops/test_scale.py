@@ -34,8 +34,10 @@ def compare(*tensors: Tensor, dy: Tensor) -> None:
         assert (mine - value).norm() <= CLOSE[dtype] * value.norm() + 1e-6
 
 
-@pytest.mark.parametrize(("rows", "dim"), [(1, 1), (37, 5), (129, 64), (70, 100), (3, 300)])
-@pytest.mark.parametrize("programs", [1, scale.PROGRAMS])
+@pytest.mark.parametrize(
+    ("rows", "dim", "programs"),
+    [(1, 1, scale.PROGRAMS), (37, 5, 1), (129, 64, scale.PROGRAMS), (70, 100, 1), (3, 300, scale.PROGRAMS)],
+)
 def test_values_and_gradients_are_the_twins(monkeypatch, rows, dim, programs):
     monkeypatch.setattr(scale, "PROGRAMS", programs)
     *tensors, dy = inputs(rows, dim)

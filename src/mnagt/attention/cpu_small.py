@@ -3,10 +3,9 @@ r"""Attention of small graphs on a CPU, by plain products.
 .. math:: P = \mathrm{softmax}(Q K^\top / \sqrt d), \qquad Z = P V, \qquad
           \partial S = P \circ (\partial Z\, V^\top - \mathrm{rowsum}(\partial Z \circ Z))
 
-PyTorch's fused kernel works in blocks made for long sequences: on graphs of 30 nodes it takes nearly twice as long as
-these products, and catches up at about 200 (docs/log.md). Products want the nodes of a graph side by side for each
-head, so rows are put in that order for the whole batch at once. The weights of all pairs are kept for the backward
-pass. The twin is :func:`mnagt.attention.attend.reference`.
+PyTorch's fused kernel takes nearly twice as long on graphs of 30 nodes, and catches up at about 200 (docs/log.md).
+Products want the nodes of a graph side by side for each head, so rows are put in that order for the whole batch at
+once. The weights of all pairs are kept for the backward pass. The twin is :func:`mnagt.attention.attend.reference`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,9 +3,8 @@ r"""Attention whose cost grows with the nodes and not with their pairs (Katharop
 .. math:: z_i = \frac{\phi(q_i)^\top \sum_j \phi(k_j) v_j^\top}{\phi(q_i)^\top \sum_j \phi(k_j)}, \qquad
           \phi(x) = \mathrm{elu}(x) + 1
 
-within each graph and head. Both sums are taken once a graph, so n nodes of d columns cost O(n d²) time and O(n d)
-memory. It is no approximation of softmax attention: it is another model, which sees the same graphs, has the same
-weights and learns other values for them. There is no score of a pair to add a bias to or to drop.
+within each graph and head, in O(n d²) time and O(n d) memory for n nodes of d columns. It does not approximate softmax
+attention, and has no score of a pair to add a bias to or to drop.
 """
 
 import torch

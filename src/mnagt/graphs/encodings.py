@@ -40,21 +40,18 @@ def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
     return encoding
 
 
-def laplacian(graph: GraphBatch, k: int, generator: torch.Generator | None = None) -> Float[Tensor, "nodes k"]:
+def laplacian(graph: GraphBatch, k: int) -> Float[Tensor, "nodes k"]:
     r"""Unit eigenvectors of the ``k`` smallest non-zero eigenvalues of each graph's Laplacian, smallest first.
 
     .. math:: L = I - D^{-1/2} A D^{-1/2}
 
-    Each connected component has one eigenvalue 0, whose eigenvector tells degrees only: a disconnected graph has
-    several, and all are left out. An isolated node is a component, :math:`L_{vv} = 0`, and gives zeros. A graph with
-    fewer than ``k`` other eigenvalues is padded with zeros. Directed edges are first taken both ways,
-    :math:`\max(A, A^\top)`.
+    Each connected component has one eigenvalue 0, whose eigenvector tells degrees only: all of them are left out. An
+    isolated node gives zeros. A graph with fewer than ``k`` other eigenvalues is padded with zeros. Directed edges are
+    first taken both ways, :math:`\max(A, A^\top)`.
 
-    The sign of an eigenvector is arbitrary. Without a ``generator`` its entry of largest magnitude is positive; of
-    several (to a millionth), the first. With one, signs are drawn as in ``flip_signs``. Where eigenvalues repeat, the
-    order of the nodes settles which basis of their space is given. So a graph has one encoding, alone or in any batch;
-    and renaming its nodes renames it, up to sign where a positive and a negative entry tie, and up to rotation where
-    eigenvalues repeat.
+    The entry of largest magnitude is positive; of several (to a millionth), the first. Where eigenvalues repeat, the
+    order of the nodes settles which basis is given. So a graph has one encoding, alone or in any batch; renaming its
+    nodes renames it, up to sign where a positive and a negative entry tie, and up to rotation where eigenvalues repeat.
     """
     _check_count("k", k)
     encoding = torch.zeros(graph.num_nodes, k, device=graph.device)
@@ -66,7 +63,7 @@ def laplacian(graph: GraphBatch, k: int, generator: torch.Generator | None = Non
         chosen = vectors.gather(2, column.clamp(max=block.size - 1)[:, None, :].expand(-1, block.size, -1))
         chosen = chosen * is_there
         encoding[block.nodes] = (chosen * canonical_signs(chosen)).float()
-    return encoding if generator is None else flip_signs(encoding, graph, generator)
+    return encoding
 
 
 def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:

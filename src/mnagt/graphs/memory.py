@@ -28,14 +28,15 @@ def _of_cgroups() -> Iterator[int]:
     """The free memory under each limit; cached pages of files count as free."""
     for line in _lines(Path("/proc/self/cgroup")):
         number, controllers, path = line.split(":", 2)
-        if number != "0" and "memory" not in controllers.split(","):
+        if number == "0":
+            root, limit, used = _CGROUPS, "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            root, limit, used = _CGROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
             continue
-        root = _CGROUPS if number == "0" else _CGROUPS / "memory"
-        limit, used = ("memory.max", "memory.current") if number == "0" else ("limit_in_bytes", "usage_in_bytes")
-        prefix = "" if number == "0" else "memory."
         group = root / path.strip("/")
         for folder in (group, *group.parents):
-            max_bytes, used_bytes = (_number(folder / f"{prefix}{name}") for name in (limit, used))
+            max_bytes, used_bytes = _number(folder / limit), _number(folder / used)
             if max_bytes is not None and used_bytes is not None:
                 stats = dict(each.split() for each in _lines(folder / "memory.stat") if len(each.split()) == 2)
                 yield max_bytes - used_bytes + sum(int(stats.get(name, 0)) for name in ("inactive_file", "active_file"))

@@ -1,10 +1,9 @@
 r"""Products with sparse 0/1 matrices: the one primitive under everything that moves along edges.
 
-Summing over neighbours, over the edges into a node or over the nodes of a graph, and copying the other way,
-are all :math:`M X` or :math:`M^\top X` for a 0/1 matrix :math:`M` kept row by row. The backward pass of one is
-the forward pass of the other, so neither needs atomic additions: the result is the same on every run, on CPU
-and GPU. Underneath is ``embedding_bag``, which sums each row in one thread; on CPU it measured 14x faster than
-``index_add`` on molecules and 110x on COLLAB (docs/log.md). On a GPU a Triton kernel takes its place.
+Summing over neighbours, over the edges into a node or over the nodes of a graph, and copying the other way, are all
+:math:`M X` or :math:`M^\top X`. The backward pass of one is the forward pass of the other, so neither needs atomic
+additions: the result is the same on every run. On a CPU ``embedding_bag`` measured 14x faster than ``index_add`` on
+molecules and 110x on COLLAB (docs/log.md).
 """
 
 from typing import Any

@@ -45,10 +45,14 @@ def induce_subgraph(
     node, before = torch.arange(graph.num_nodes, device=graph.device), ptr_from_counts(is_kept.long())
     new_index = torch.where(is_kept, before[:-1], before[-1] + node - before[:-1])
     is_kept_edge = is_kept[source] & is_kept[destination]
-    node_ptr, padding = before[graph.node_ptr], _count_valid(graph, before, ptr_from_counts(is_kept_edge.long()))
+    node_ptr, padding, edges_before = before[graph.node_ptr], graph.padding, ptr_from_counts(is_kept_edge.long())
+    if padding is not None:
+        valid = (padding.graphs, before.take(padding.nodes), edges_before.take(padding.edges))
+        padding = Padding(*valid, graph.num_nodes)
+    elif not is_cut:
+        padding = Padding(before.new_full((), graph.num_graphs), before[-1], edges_before[-1], graph.num_nodes)
     if is_cut:
         rows, edges = is_kept.nonzero().flatten(), is_kept_edge.nonzero().flatten()
-        padding = None if graph.padding is None else padding
     else:
         outside = torch.where(is_kept[destination], source, destination)
         source, destination = (torch.where(is_kept_edge, end, outside) for end in (source, destination))
@@ -70,13 +74,3 @@ def induce_subgraph(
         padding=padding,
     )
     return part, rows
-
-
-def _count_valid(
-    graph: GraphBatch, nodes: Int[Tensor, "nodes_and_end"], edges: Int[Tensor, "edges_and_end"]
-) -> Padding:
-    """``nodes`` and ``edges`` count those kept before each."""
-    if graph.padding is None:
-        return Padding(nodes.new_full((), graph.num_graphs), nodes[-1], edges[-1], graph.num_nodes)
-    real = graph.padding
-    return Padding(real.graphs, nodes.take(real.nodes), edges.take(real.edges), graph.num_nodes)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int, Shaped
+from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.graphs.batch import GraphBatch, Padding
@@ -29,6 +29,10 @@ def add_virtual_nodes(graph: GraphBatch, *, is_connected: bool) -> tuple[GraphBa
         source, destination = source[order], destination[order]
         edge_labels = None if edge_labels is None else F.pad(edge_labels, (0, 0, 0, 2 * nodes), value=-1)[order]
         edge_values = None if edge_values is None else F.pad(edge_values, (0, 0, 0, 2 * nodes))[order]
+    padding = graph.padding
+    if padding is not None:
+        edges = padding.edges + 2 * padding.nodes if is_connected else padding.edges
+        padding = Padding(padding.graphs, padding.nodes + padding.graphs, edges, padding.max_num_nodes + 1)
     more = replace(
         graph,
         sizes=graph.sizes + 1,
@@ -39,19 +43,10 @@ def add_virtual_nodes(graph: GraphBatch, *, is_connected: bool) -> tuple[GraphBa
         node_values=None,
         edge_labels=edge_labels,
         edge_values=edge_values,
-        encodings={name: _pad(rows, new_index, nodes + graphs) for name, rows in graph.encodings.items()},
-        padding=None if graph.padding is None else _with_virtual_node(graph.padding, is_connected=is_connected),
+        encodings={
+            name: rows.new_zeros(nodes + graphs, rows.shape[1]).index_copy(0, new_index, rows)
+            for name, rows in graph.encodings.items()
+        },
+        padding=padding,
     )
     return more, new_index
-
-
-def _pad(
-    rows: Shaped[Tensor, "nodes _"], new_index: Int[Tensor, "nodes"], count: int
-) -> Shaped[Tensor, "more_nodes _"]:
-    return rows.new_zeros(count, rows.shape[1]).index_copy(0, new_index, rows)
-
-
-def _with_virtual_node(padding: Padding, *, is_connected: bool) -> Padding:
-    """What is real once every graph has a node more."""
-    edges = padding.edges + 2 * padding.nodes if is_connected else padding.edges
-    return Padding(padding.graphs, padding.nodes + padding.graphs, edges, padding.max_num_nodes + 1)

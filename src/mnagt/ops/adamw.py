@@ -4,10 +4,8 @@ r"""Clipping and AdamW for all parameters at once, kept side by side in one tens
           v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \qquad
           p \leftarrow (1 - \eta \lambda) p - \eta \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
 
-A model of ours has a hundred small parameters and perhaps one large table; torch's fused step takes a launch for every
-thirty of them and a block of threads for every 65,536 numbers, which leaves most of a GPU idle. Here gradients are
-gathered, and two launches do the rest: one squares and adds up, the other updates. Where products are taken in a narrow
-type, the second leaves every parameter in it too, so that no layer has to round its weights.
+With a hundred small parameters, torch's fused step leaves most of a GPU idle. Here gradients are gathered, and two
+launches do the rest: one squares and adds up, the other updates.
 """
 
 from collections.abc import Callable
@@ -39,12 +37,7 @@ class FlatAdamW(torch.optim.AdamW):
     """
 
     def __init__(
-        self,
-        groups: list[dict[str, Any]],
-        lr: Tensor,
-        *,
-        clip: float,
-        copy_dtype: torch.dtype | None = None,
+        self, groups: list[dict[str, Any]], lr: Tensor, *, clip: float, copy_dtype: torch.dtype | None = None
     ) -> None:
         super().__init__(groups, lr=lr, fused=True, capturable=True)
         self.clip = clip

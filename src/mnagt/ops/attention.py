@@ -4,10 +4,9 @@ For each graph and head, :math:`\mathrm{softmax}(Q K^\top / \sqrt{d} + B)\, V` (
 inputs: no score is ever kept. The twin is :func:`mnagt.attention.attend.reference`.
 
 The batch is cut into tiles of at most ``TILE`` rows, none across two graphs, and a program takes one tile and one head.
-A graph of one tile stays on chip: its rows are read once each way. In a larger graph a tile walks over the others, and
-the forward pass leaves the logarithm of each row's sum of exponentials for the backward. Small graphs need few
-registers, so that many fit on a processor: they have a launch of their own, beside that of the others. In the latter
-the largest graphs come first.
+A graph of one tile stays on chip. In a larger graph a tile walks over the others, and the forward pass leaves the
+logarithm of each row's sum of exponentials for the backward. Small graphs need few registers: they have a launch of
+their own, beside that of the others, which begins with the largest.
 """
 
 from collections.abc import Callable
@@ -65,7 +64,7 @@ def ragged_attention(
     pair_ptr: Int[Tensor, "graphs_and_end"] | None = None,
     dropout: float = 0.0,
     seed: Int[Tensor, ""] | None = None,
-    precision: Literal["tf32", "tf32x3", "ieee"] = "ieee",
+    precision: Literal["tf32", "ieee"] = "ieee",
     tiles: Int[Tensor, "slots 4"] | None = None,
 ) -> Heads:
     """Each node's mixture of the values in its graph.
@@ -122,7 +121,7 @@ def _check(query: Heads, key: Heads, value: Heads, dropout: float) -> None:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query, key, value, bias, pair_ptr, seed, tiles, largest, dropout, precision) -> Tensor:
-        query, key, value = (_rows_whole(t) for t in (query, key, value))
+        query, key, value = (t if t.stride(-1) == 1 else t.contiguous() for t in (query, key, value))
         out = torch.empty_like(query)
         lse = query.new_empty(query.shape[1:-1].numel(), len(query), dtype=torch.float32)
         seed = seed if dropout else None
@@ -140,13 +139,10 @@ class _Attention(torch.autograd.Function):
         into = [torch.empty_like(t) for t in (query, key, value)]
         into_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         pairs = _bias_view(bias, pair_ptr), _bias_view(into_bias, pair_ptr)
-        tensors = [query, key, value, out, _rows_whole(grads[0]), *into]
+        grad = grads[0] if grads[0].stride(-1) == 1 else grads[0].contiguous()
+        tensors = [query, key, value, out, grad, *into]
         _launch(attention_backward, BACKWARD, tensors, [lse, *pairs, seed], tiles, ctx.largest, ctx.settings)
         return *into, into_bias, *[None] * 6
-
-
-def _rows_whole(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _bias_view(bias: Tensor | None, pair_ptr: Tensor | None) -> tuple | None:
@@ -185,26 +181,25 @@ def _launch(
         run, tiles, front, large, TILE // large.rows, SMALL < min(largest, large.rows), largest > large.rows
     )
     run_small = partial(run, tiles[front:], len(tiles) - front, Launch(SMALL, SMALL, warps, 1), 1, True, False)
-    _side_by_side(tensors[0].device, run_large, run_small)
+    _run_side_by_side(tensors[0].device, run_large, run_small)
 
 
-def _side_by_side(device: torch.device, one: Callable[[], None], other: Callable[[], None]) -> None:
-    """Let two launches run at the same time."""
+def _run_side_by_side(device: torch.device, one: Callable[[], None], other: Callable[[], None]) -> None:
     if device.type != "cuda":
         one()
         other()
         return
     with torch.cuda.device(device):
         stream = torch.cuda.current_stream()
-        aside = _beside(stream)
-        aside.wait_stream(stream)
-        with torch.cuda.stream(aside):
+        second = _second_stream(stream)
+        second.wait_stream(stream)
+        with torch.cuda.stream(second):
             one()
         other()
-        stream.wait_stream(aside)
+        stream.wait_stream(second)
 
 
 @cache
-def _beside(stream: torch.cuda.Stream) -> torch.cuda.Stream:
-    """A second stream for whoever works on the given one."""
+def _second_stream(stream: torch.cuda.Stream) -> torch.cuda.Stream:
+    """The stream beside ``stream``."""
     return torch.cuda.Stream(stream.device)

@@ -1,8 +1,7 @@
 r"""Sums of rows picked by a 0/1 matrix kept row by row: :math:`Y = M X` in one launch, or with a diagonal around it.
 
-A program sums the ones of several short rows, or of one long row, side by side in a tile of registers; how many rows,
-the average row says. Among short rows a very long one would keep the others waiting, so it is summed after them, with
-the whole tile to itself.
+A program sums several short rows, or one long row, in a tile of registers. Among short rows a very long one would keep
+the others waiting, so it is summed after them, with the whole tile to itself.
 """
 
 import torch

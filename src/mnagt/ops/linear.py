@@ -3,11 +3,9 @@ r"""Linear layers over many rows with few columns: torch's products, but the gra
 .. math:: Y = X W^\top + b, \qquad \dot X = \dot Y W, \qquad \dot W = \dot Y^\top X, \qquad \dot b = \sum_i \dot y_i
 
 :math:`\dot W` is small, and each of its numbers a sum over all rows. So the rows are split: a program makes a tile of
-:math:`\dot W` over one split, and where that tile holds the first columns, a piece of :math:`\dot b`. A second launch
-adds the splits up, always in the same order. Rows that fit into one split need no second launch.
-
-Where :math:`W` is large, torch makes :math:`\dot W` too, and Triton only sums :math:`\dot b`. Of a batch torch makes
-them one by one: on an H200 that takes a third of the time of a batched product.
+:math:`\dot W`, and a piece of :math:`\dot b`, over one split, and a second launch adds the splits up, always in one
+order. Where :math:`W` is large, torch makes :math:`\dot W` too, those of a batch one by one: on an H200 that takes a
+third of the time of a batched product.
 """
 
 import math
@@ -30,14 +28,16 @@ LARGE = 128 * 256
 
 
 class Linear(torch.autograd.Function):
+    """``F.linear`` with copies of weight and bias in the type of ``x``; gradients have the types of the originals."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *used: Tensor | None) -> Tensor:
-        used_weight, used_bias = used
-        assert used_weight is not None
-        ctx.weight_shape, used_weight = weight.shape, used_weight.flatten(0, -2)
-        ctx.save_for_backward(x, used_weight)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, weight_copy: Tensor, bias_copy: Tensor | None
+    ) -> Tensor:
+        ctx.weight_shape, weight_copy = weight.shape, weight_copy.flatten(0, -2)
+        ctx.save_for_backward(x, weight_copy)
         ctx.weight_type, ctx.bias_type = weight.dtype, None if bias is None else bias.dtype
-        return F.linear(x, used_weight, used_bias)
+        return F.linear(x, weight_copy, bias_copy)
 
     @staticmethod
     @once_differentiable
@@ -54,58 +54,54 @@ class Linear(torch.autograd.Function):
                 if ctx.needs_input_grad[2]:
                     dbias = _sum_over_rows(dy, ctx.bias_type)
             elif any(ctx.needs_input_grad[1:3]):
-                dweights, dbias = _multiply_over_rows(dy[None], flat[None], 1, ctx.weight_type, ctx.bias_type)
-                dweight = dweights[0]
+                dweight, dbias = _multiply_over_rows(dy[None], flat[None], 1, ctx.weight_type, ctx.bias_type)
         return dx, None if dweight is None else dweight.view(ctx.weight_shape), dbias, None, None
 
 
 class BatchedLinears(torch.autograd.Function):
+    """Products of ``x`` with copies of several weights in its type; each has a weight for every kernel, or one."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, used: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(x, *used)
+    def forward(ctx: Any, x: Tensor, copies: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(x, *copies)
         ctx.weight_types = [weight.dtype for weight in weights]
-        return tuple(torch.matmul(x, weight.mT) for weight in used)
+        return tuple(torch.matmul(x, weight.mT) for weight in copies)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
-        dx, dweights = None, []
-        if ctx.needs_input_grad[0]:
-            with torch.autocast(x.device.type, enabled=False):
-                for dy, weight in zip(grads, weights, strict=True):
-                    weight = weight.expand(len(x), -1, -1)
-                    dx = torch.bmm(dy, weight) if dx is None else dx.baddbmm_(dy, weight)
-        for dy, weight, dtype, is_asked in zip(grads, weights, ctx.weight_types, ctx.needs_input_grad[2:], strict=True):
-            multiply = _multiply_one_by_one if weight[0].numel() > LARGE else _multiply_over_rows
-            dweights.append(multiply(dy, x, len(weight), dtype)[0] if is_asked else None)
+        dx, dweights = None, [None] * len(weights)
+        with torch.autocast(x.device.type, enabled=False):
+            for number, (dy, weight, dtype) in enumerate(zip(grads, weights, ctx.weight_types, strict=True)):
+                if ctx.needs_input_grad[0]:
+                    of_each = weight.expand(len(x), -1, -1)
+                    dx = torch.bmm(dy, of_each) if dx is None else dx.baddbmm_(dy, of_each)
+                if not ctx.needs_input_grad[2 + number]:
+                    continue
+                if weight[0].numel() > LARGE:
+                    dweight = torch.stack([torch.mm(g.T, rows) for g, rows in zip(dy, x, strict=True)])
+                    dweights[number] = (dweight if len(weight) > 1 else dweight.sum(0, keepdim=True)).to(dtype)
+                else:
+                    dweights[number], _ = _multiply_over_rows(dy, x, len(weight), dtype)
         return dx, None, *dweights
 
 
-def _multiply_one_by_one(
-    dy: Float[Tensor, "kernels rows out"], x: Float[Tensor, "kernels rows in"], weights: int, weight_type: torch.dtype
-) -> tuple[Float[Tensor, "weights out in"], None]:
-    """What :func:`_multiply_over_rows` makes, by torch."""
-    with torch.autocast(x.device.type, enabled=False):
-        dweight = torch.stack([torch.mm(g.T, rows) for g, rows in zip(dy, x, strict=True)])
-    return (dweight if weights > 1 else dweight.sum(0, keepdim=True)).to(weight_type), None
-
-
 def _multiply_over_rows(
-    dy: Float[Tensor, "kernels rows out"],
-    x: Float[Tensor, "kernels rows in"],
-    weights: int,
-    weight_type: torch.dtype,
-    bias_type: torch.dtype | None = None,
+    dy: Tensor, x: Tensor, weights: int, weight_type: torch.dtype, bias_type: torch.dtype | None = None
 ) -> tuple[Float[Tensor, "weights out in"], Float[Tensor, "out"] | None]:
-    """Gradients of the weights, one for each kernel or one for all, and of the bias, if there is one."""
+    """Gradients of the weights, one for each kernel or one for all, and of the bias, if there is one.
+
+    ``dy`` and ``x`` have kernels, rows and columns.
+    """
     dy, x = (t if t.stride(-1) == 1 else t.contiguous() for t in (dy, x))
     kernels, rows, outs, ins = *dy.shape, x.shape[-1]
     dweight = x.new_empty(weights, outs, ins, dtype=weight_type)
     dbias = None if bias_type is None else x.new_empty(outs, dtype=bias_type)
-    sizes = _sizes(outs, ins, x.dtype)
-    tiles = triton.cdiv(outs, sizes["tile_out"]) * triton.cdiv(ins, sizes["tile_in"])
-    splits, span = _splits(rows, sizes["tile_rows"], PROGRAMS // (tiles * kernels))
+    tile_out, tile_in = (min(max(triton.next_power_of_2(n), 16), TILE) for n in (outs, ins))
+    tile_rows, warps = (64, 2) if x.dtype == torch.float32 else (128, 4)  # what was fastest on an H200
+    tiles = triton.cdiv(outs, tile_out) * triton.cdiv(ins, tile_in)
+    splits, span = _splits(rows, tile_rows, PROGRAMS // (tiles * kernels))
     into, bias_into = dweight, dbias
     count = kernels * splits // weights
     if count > 1:
@@ -115,8 +111,9 @@ def _multiply_over_rows(
     unit = math.gcd(16, *strides)  # that all are multiples of it lets a thread read 16 bytes at once
     with torch.cuda.device_of(x):
         _multiply[(tiles, splits, kernels)](
-            dy, x, into, bias_into, rows, span, *(stride // unit for stride in strides), unit, outs, ins, **sizes
-        )
+            dy, x, into, bias_into, rows, span, *(stride // unit for stride in strides), unit, outs, ins,
+            tile_rows, tile_out, tile_in, num_warps=warps, num_stages=2,
+        )  # fmt: skip
         if count > 1:
             add_up(into, dweight, dbias)
     return dweight, dbias
@@ -141,13 +138,6 @@ def _splits(rows: int, at_once: int, most: int) -> tuple[int, int]:
     """How many splits of the rows, and how many rows in each: a multiple of those that a program reads at once."""
     span = triton.cdiv(triton.cdiv(rows, max(most, 1)), at_once) * at_once
     return triton.cdiv(rows, span), span
-
-
-def _sizes(outs: int, ins: int, dtype: torch.dtype) -> dict[str, int]:
-    """What a program works on, known when it is compiled: what was fastest on an H200."""
-    tile_out, tile_in = (min(max(triton.next_power_of_2(n), 16), TILE) for n in (outs, ins))
-    rows, warps = (64, 2) if dtype == torch.float32 else (128, 4)
-    return {"tile_rows": rows, "tile_out": tile_out, "tile_in": tile_in, "num_warps": warps, "num_stages": 2}
 
 
 @triton.jit(do_not_specialize=["rows", "span", "dy_kernel", "dy_row", "x_kernel", "x_row"])

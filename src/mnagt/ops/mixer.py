@@ -10,9 +10,8 @@ With :math:`g = \partial L / \partial y` and :math:`a_k = (f \odot g)\, z^{k\top
           \dot p^k = \dot s_k\, w \odot (1 - \tanh^2 p^k)
 
 and, summed over nodes, :math:`\dot f = g \odot \sum_k \alpha_k z^k` and :math:`\dot w = \sum_k \dot s_k \tanh p^k`. One
-launch forward and two backward: a program sums over its nodes, the second launch over the programs. What the kernels
-bring is read once each way; the forward pass leaves the scores, their maximum and the sum under the softmax for the
-backward.
+launch forward, which leaves scores, their maximum and the sum under the softmax, and two backward: a program sums over
+its nodes, the second launch over the programs.
 """
 
 import math

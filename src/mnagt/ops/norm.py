@@ -9,10 +9,9 @@ it through, and sums over all rows, for every row was made with :math:`\mu` and 
 .. math:: \dot\beta = \sum_i g_i, \qquad \dot\gamma = \sum_i g_i \hat x_i, \qquad
           \dot x_i = \gamma \rho \, \bigl(g_i - [i < n]\,(\dot\beta + \hat x_i \dot\gamma) / n \bigr)
 
-Two launches each way. In the first, a program takes a share of the rows in some columns, and leaves what it found: mean
-and squared deviations, or the two sums. In the second, it puts together what all programs left for its columns, and
-goes through its rows again. Fewer than two valid rows have no spread: then the running statistics stand in for
-:math:`\mu, \sigma^2`, as in evaluation, and stay as they are.
+Two launches each way. In the first, a program leaves the statistics, or the two sums, of a share of the rows. In the
+second, it puts together what all programs left for its columns, and goes through its rows again. Fewer than two valid
+rows have no variance: then the running statistics stand in for it, and stay as they are.
 """
 
 from typing import Any
