@@ -7,9 +7,7 @@ from mnagt.cli import main
 
 if __name__ == "__main__":
     code = main()
-    if (
-        os.environ.get("WORLD_SIZE", "1") != "1"
-    ):  # one rank of several: a thread of Gloo's may outlive Python, and abort
+    if os.environ.get("WORLD_SIZE", "1") != "1":  # one rank of several: a thread of Gloo may outlive Python and abort
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

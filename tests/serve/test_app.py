@@ -43,7 +43,7 @@ def test_predictions_are_the_models_own(at, molecules):
     answer = httpx.post(f"{at}/predict", json={"smiles": SMILES})
     assert answer.status_code == 200
     columns = molecules.predict(read_smiles(SMILES).graphs)
-    for row, told in enumerate(answer.json()["answers"]):
+    for row, told in enumerate(answer.json()["predictions"]):
         assert told["prediction"] == columns["prediction"][row]
         assert told["p(active)"] == pytest.approx(columns["p(active)"][row], abs=1e-5)
 
@@ -53,11 +53,11 @@ def test_questions_asked_together_are_answered_together_and_apart(start, molecul
     with ThreadPoolExecutor(12) as callers:
         asked = [[SMILES[i % 3]] * (1 + i % 2) for i in range(12)]
         found = list(callers.map(lambda smiles: httpx.post(f"{at}/predict", json={"smiles": smiles}).json(), asked))
-    alone = [httpx.post(f"{at}/predict", json={"smiles": [smiles]}).json()["answers"][0] for smiles in SMILES]
+    alone = [httpx.post(f"{at}/predict", json={"smiles": [smiles]}).json()["predictions"][0] for smiles in SMILES]
     for i, told in enumerate(found):
-        assert len(told["answers"]) == 1 + i % 2
-        assert told["answers"][0]["p(active)"] == pytest.approx(alone[i % 3]["p(active)"], abs=1e-5)
-    assert counted(at, "mnagt_batch_questions_count") < 15
+        assert len(told["predictions"]) == 1 + i % 2
+        assert told["predictions"][0]["p(active)"] == pytest.approx(alone[i % 3]["p(active)"], abs=1e-5)
+    assert counted(at, "mnagt_batch_requests_count") < 15
     assert counted(at, "mnagt_graphs_total") == 18 + 3
 
 
@@ -84,7 +84,7 @@ def test_an_explanation_adds_up(at):
     assert sorted(filter(None, labels)) == ["O", "O", "O", "OH"]
     assert sum(order == 2 for *_, order in told["drawing"]["edges"]) == 5  # Kekulé's ring and two C=O
     again = httpx.post(f"{at}/explain", json={"smiles": [SMILES[0]], "target": "active"}).json()
-    assert again["explained"]["answer"] == "active"
+    assert again["explained"]["output"] == "active"
 
 
 def test_graphs_and_code_are_explained_too(start, plain, namer):
@@ -99,11 +99,11 @@ def test_graphs_and_code_are_explained_too(start, plain, namer):
     assert [node["label"] for node in told["drawing"]["nodes"]] == ["C", "O"]
     at = start(namer)
     code = "def f(x):\n    return x\n\ndef g(): ..."
-    named = httpx.post(f"{at}/predict", json={"code": code}).json()["answers"]
+    named = httpx.post(f"{at}/predict", json={"code": code}).json()["predictions"]
     assert [(each["line"], each["function"]) for each in named] == [(1, "f"), (4, "g")]
     assert 0 < named[0]["names"][0]["p"] <= 1
     told = httpx.post(f"{at}/explain", json={"code": code, "which": 1}).json()
-    assert told["said"]["function"] == "g"
+    assert told["prediction"]["function"] == "g"
     assert told["drawing"]["nodes"][0]["label"] == "Module"
 
 
@@ -168,6 +168,21 @@ def test_openapi_names_what_there_is(at):
     assert httpx.get(f"{at}/docs").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        ('{"smiles": [', 400, "not JSON, at character 12: Expecting value"),
+        ('{"graphs": [{"nodes": 0}]}', 422, "graphs[0].nodes: Input should be greater than or equal to 1"),
+        ('{"smiles": ["C"], "colour": 1}', 422, "colour: Extra inputs are not permitted"),
+        ("[]", 422, "Input should be a valid dictionary or object to extract fields from"),
+    ],
+)
+def test_a_bad_request_is_told_the_field_and_the_place(at, body, status, detail):
+    answer = httpx.post(f"{at}/predict", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()) == (status, {"detail": detail})
+    assert counted(at, f'mnagt_requests_total{{path="/predict",status="{status}"}}') > 0
+
+
 @pytest.mark.parametrize("seed", [1])
 def test_malformed_requests_get_a_400_and_leave_no_trace(at, seed):
     requests = list(itertools.islice(serving.generate_malformed(seed), 300))
@@ -188,7 +203,7 @@ def test_the_models_own_export_may_answer(start, plain, tmp_path, monkeypatch):
     export_onnx(gin, path)
     single = {"nodes": 1, "node_labels": [[1]], "node_values": [[0.5]]}
     both = [start(gin), start(gin, onnx=str(path))]
-    one, two = (httpx.post(f"{at}/predict", json={"graphs": [single]}).json()["answers"][0] for at in both)
+    one, two = (httpx.post(f"{at}/predict", json={"graphs": [single]}).json()["predictions"][0] for at in both)
     assert one["p(a)"] == pytest.approx(two["p(a)"], abs=1e-5)
     with pytest.raises(InputError, match=r"gin.onnx: on graphs of .* off its model, mnagt; export the model again"):
         create_app(plain, ServeConfig(onnx=str(path)))

@@ -71,8 +71,8 @@ def test_a_molecule_by_keyboard(page, tmp_path):
 def test_several_molecules_and_what_cannot_be_read(page):
     page.fill("#text", "CCO\nc1ccccc1")
     page.click("#go")
-    page.wait_for_selector("#answers tbody tr:nth-child(2)")
-    page.click("#answers tr:nth-child(2) button")
+    page.wait_for_selector("#predictions tbody tr:nth-child(2)")
+    page.click("#predictions tr:nth-child(2) button")
     sync_api.expect(page.locator("#picture circle")).to_have_count(6)
     page.fill("#text", "CCO\nnot a molecule")
     page.click("#go")

@@ -56,8 +56,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     429: {"model": Refusal, "description": "too many requests are waiting"},
     503: {"model": Refusal, "description": "no answer within the time limit"},
 }
-ROUTES = {"/predict", "/explain", "/model", "/health", "/metrics", "/openapi.json", *FILES}
-"""Paths that metrics count by name."""
 _FOLDER, _CONFIG = "MNAGT_SERVE_MODEL", "MNAGT_SERVE_CONFIG"
 """Environment variables that pass the model and the settings on to worker processes."""
 
@@ -118,7 +116,7 @@ def _add_routes(app: FastAPI, service: Service, token: Any) -> None:
     @app.post("/predict", responses=REFUSALS, **guarded)
     async def predict(request: PredictRequest) -> dict[str, list[dict[str, Any]]]:
         """A prediction for each graph, in the order of the request."""
-        return {"answers": await service.limit_time(service.predictions.submit(request))}
+        return {"predictions": await service.limit_time(service.predictions.submit(request))}
 
     @app.post("/explain", responses=REFUSALS, **guarded)
     async def explain(request: ExplainRequest) -> dict[str, Any]:
@@ -150,13 +148,14 @@ def _send_file(path: Path) -> Callable[[], Awaitable[FileResponse]]:
 
 async def _format_error(request: Request, error: Exception) -> Response:
     """A one-line message that names the field and does not repeat what was sent."""
-    if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])[:80]
-        status = 400 if first["type"] == "json_invalid" else 422
-        return AsciiResponse({"detail": f"{where}: {first['msg']}" if where else first["msg"]}, status)
-    assert isinstance(error, StarletteHTTPException)
-    return AsciiResponse({"detail": error.detail}, error.status_code, headers=error.headers)
+    if isinstance(error, StarletteHTTPException):
+        return AsciiResponse({"detail": error.detail}, error.status_code, headers=error.headers)
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return AsciiResponse({"detail": f"not JSON, at character {first['loc'][1]}: {first['ctx']['error']}"}, 400)
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:])[1:80]
+    return AsciiResponse({"detail": f"{field}: {first['msg']}" if field else first["msg"]}, 422)
 
 
 class _Middleware:
@@ -190,7 +189,7 @@ class _Middleware:
         try:
             await self.app(scope, limited_receive, send_with_headers)
         finally:
-            path = scope["path"] if scope["path"] in ROUTES else "other"
+            path = scope["route"].path if "route" in scope else "other"
             metrics.requests[path, status] += 1
             if path in ("/predict", "/explain"):
                 metrics.seconds.add(time.perf_counter() - start)

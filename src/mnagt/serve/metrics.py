@@ -33,7 +33,7 @@ class Metrics:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.graphs = 0
         self.seconds = Histogram("mnagt_request_seconds", "Time from request to response.", SECONDS)
-        self.batch = Histogram("mnagt_batch_questions", "Requests in a batch.", SIZES)
+        self.batch = Histogram("mnagt_batch_requests", "Requests in a batch.", SIZES)
 
     def to_text(self) -> str:
         lines = ["# HELP mnagt_requests_total Requests, by path and status.", "# TYPE mnagt_requests_total counter"]

@@ -95,7 +95,6 @@ def read_request(request: PredictRequest, trained: TrainedModel, limits: ServeCo
         raise InputError(f"{kind}: this model does not read it; it reads {' and '.join(kinds)}")
     read = _READERS[kind](getattr(request, kind), trained, limits)
     graphs = read.graphs
-    _check_size(kind, "graphs", len(graphs), limits.max_graphs)
     _check_size(kind, "nodes", int(graphs.node_ptr[-1]), limits.max_nodes)
     _check_size(kind, "nodes in one graph", int(graphs.sizes.max()), limits.max_graph_nodes)
     _check_size(kind, "edges", int(graphs.edge_ptr[-1]), limits.max_edges)
@@ -146,7 +145,6 @@ def _code_vocabularies(trained: TrainedModel) -> tuple[Sequence[str], Sequence[s
 def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
     _check_count("graphs", len(graphs), limits)
     _check_size("graphs", "nodes", sum(graph.nodes for graph in graphs), limits.max_nodes)
-    _check_size("graphs", "edges", sum(len(graph.edges) for graph in graphs), limits.max_edges)
     ends, tables, first = [], defaultdict(list), 0
     for i, graph in enumerate(graphs):
         pairs, row = _read_edges(f"graphs[{i}].edges", graph)

@@ -128,8 +128,8 @@ class Service:
         smiles = None if request.smiles is None else explanation.smiles
         names = self.trained.vocabularies.get("node_labels/0", ())
         return {
-            "said": prediction,
-            "explained": {"answer": explanation.output.name, "unit": explanation.output.unit},
+            "prediction": prediction,
+            "explained": {"output": explanation.output.name, "unit": explanation.output.unit},
             "drawing": compute_drawing(explanation.graph, smiles, functions[0] if functions else None, names),
             "attribution": _round(explanation.attribution.nodes),
             "gap": round(explanation.attribution.gap, 6),

@@ -138,12 +138,12 @@ async function predict(event) {
     if (!state.model) await describeModel();
     const level = state.model?.is_calibrated ? { level: 0.9 } : {};
     state.request = { ...readInput(), ...level };
-    const { answers } = await call("/predict", state.request);
-    listPredictions(answers);
+    const { predictions } = await call("/predict", state.request);
+    listPredictions(predictions);
     await explain(0);
     element("status").textContent = "";
   } catch (error) {
-    element("answers").hidden = element("result").hidden = true;
+    element("predictions").hidden = element("result").hidden = true;
     element("status").textContent = "";
     showError(error);
   }
@@ -161,9 +161,9 @@ const format = (value) =>
   : String(value);
 
 function listPredictions(predictions) {
-  element("answers").hidden = predictions.length < 2;
+  element("predictions").hidden = predictions.length < 2;
   const names = Object.keys(predictions[0]).slice(0, 9);
-  const [head, body] = [element("answers").querySelector("thead"), element("answers").querySelector("tbody")];
+  const [head, body] = [element("predictions").querySelector("thead"), element("predictions").querySelector("tbody")];
   const input = inputName(0) !== null;
   head.replaceChildren(make("tr", {}, ...(input ? [make("th", { scope: "col" }, "input")] : []), ...names.map((name) => make("th", { scope: "col" }, name)), make("th", {})));
   body.replaceChildren(...predictions.map((prediction, row) => {
@@ -178,7 +178,7 @@ async function explain(row) {
   const { smiles, graphs, code, level } = state.request;
   const one = smiles ? { smiles: [smiles[row]] } : graphs ? { graphs: [graphs[row]] } : { code, which: row };
   state.response = await call("/explain", level ? { ...one, level } : one);
-  const { said: prediction, kernel_weights: weights } = state.response;
+  const { prediction, kernel_weights: weights } = state.response;
   element("result").hidden = false;
   element("prediction").textContent = heading(prediction);
   showProbabilities(prediction);
@@ -272,7 +272,7 @@ function paint() {
   }
   element("legend").textContent = isAlpha
     ? `The weight of kernel ${kernel} for each node in layer ${layer}; the weights of a node sum to 1.`
-    : `The contribution of each node to “${explained.answer}”, in ${explained.unit}.`;
+    : `The contribution of each node to “${explained.output}”, in ${explained.unit}.`;
   const bar = Array.from({ length: 40 }, (_, i) => shape("rect", { x: 5 * i, y: 0, width: 5.2, height: 10, fill: colour(isAlpha ? i / 39 : (i / 39) * 2 - 1) }));
   const [low, high] = [isAlpha ? "0" : (-most).toPrecision(2), most.toPrecision(2)];
   element("scale").replaceChildren(...bar, shape("text", { x: 0, y: 22 }, low), shape("text", { x: 200, y: 22, "text-anchor": "end" }, high));
