@@ -21,7 +21,7 @@ from mnagt.cli import main
 from mnagt.data.registry import EMBEDDED
 from mnagt.errors import InputError
 from mnagt.experiments import trials
-from mnagt.experiments.executors import MAX_ATTEMPTS, RAY_ENVIRONMENT, RayConfig, run_on_ray
+from mnagt.experiments.executors import MAX_ATTEMPTS, RAY_ENVIRONMENT, RayConfig, run_parallel
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.trials import run_trials, with_seed
 from mnagt.experiments.tune import TuneConfig, tune
@@ -165,7 +165,7 @@ def test_what_kills_its_worker_each_time_is_given_up(cluster, tmp_path):
         return seed * seed
 
     got, errors = {}, {}
-    with run_on_ray(fragile, [2, 3, 5], RayConfig(cluster.address), device=lambda seed: "cpu") as outcomes:
+    with run_parallel(fragile, [2, 3, 5], ray=RayConfig(cluster.address), device=lambda seed: "cpu") as outcomes:
         for seed, outcome in outcomes:
             try:
                 got[seed] = outcome()

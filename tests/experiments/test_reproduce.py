@@ -14,7 +14,7 @@ import mnagt
 from mnagt.cli import main
 from mnagt.data.registry import load_dataset
 from mnagt.errors import InputError
-from mnagt.experiments import paper
+from mnagt.experiments import reproduce_tables as paper
 from mnagt.experiments.ledger import Ledger, trial_key
 from mnagt.experiments.reproduce import (
     PROTOCOLS,

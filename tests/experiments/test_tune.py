@@ -24,12 +24,10 @@ from markup import is_self_contained
 from mnagt import load_dataset, read_recipe, train
 from mnagt.cli import main
 from mnagt.errors import InputError
-from mnagt.experiments.tune import LOCK, TuneConfig, tune
-from mnagt.experiments.tune_report import build_page, judge_best
-from mnagt.experiments.tune_result import TrialResult, TuneResult
+from mnagt.experiments.tune import LOCK, MIN_FINISHED, Budget, PruningReporter, TrialRunner, TuneConfig, tune
+from mnagt.experiments.tune_result import TrialResult, TuneResult, build_page, judge_best
 from mnagt.experiments.tune_space import search_space, starting_point
 from mnagt.experiments.tune_study import MAX_ATTEMPTS, STUDY, Search, open_study
-from mnagt.experiments.tune_trials import MIN_FINISHED, Budget, PruningReporter, TrialRunner
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.runs.split import make_split
 from mnagt.tasks import Regression

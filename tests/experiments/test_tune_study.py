@@ -19,10 +19,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mnagt import load_dataset
 from mnagt.errors import InputError
-from mnagt.experiments.tune import TuneConfig, tune
+from mnagt.experiments.tune import Budget, TrialRunner, TuneConfig, tune
 from mnagt.experiments.tune_space import search_space
 from mnagt.experiments.tune_study import Search, open_study, resolve_storage, retry
-from mnagt.experiments.tune_trials import Budget, TrialRunner
 from mnagt.runs.config import RunConfig, TrainConfig
 
 START = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=2, batch_size=64), device="cpu")

@@ -27,9 +27,9 @@ with scratch_path(Path(sys.argv[1])) as path:
 """
 BOSS = """
 import multiprocessing, os
-from mnagt.experiments.executors import run_in_processes
+from mnagt.experiments.executors import run_parallel
 if __name__ == "__main__":
-    with run_in_processes(abs, [-1], 1) as outcomes:
+    with run_parallel(abs, [-1], jobs=2) as outcomes:
         assert [outcome() for _, outcome in outcomes] == [1]
         print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
         os.kill(os.getpid(), 9)

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -38,95 +38,6 @@ def do_nothing() -> None:
     pass
 
 
-@contextmanager
-def run_parallel(
-    work: Callable[[Item], Value],
-    items: Sequence[Item],
-    *,
-    jobs: int = 1,
-    ray: "RayConfig | None" = None,
-    device: Callable[[Item], str] = lambda item: "auto",
-    set_up: Callable[[], None] = do_nothing,
-    while_waiting: Callable[[], None] = do_nothing,
-) -> Iterator[Outcomes[Item, Value]]:
-    """The outcomes of ``work(item)`` for all ``items``.
-
-    With ``ray`` they run on that cluster. Otherwise ``jobs`` run at a time, in processes of one thread each; with one
-    job, an item runs in this process when its outcome is called. ``device`` is what an item asks for on a cluster
-    (auto, cpu or cuda). ``set_up`` is called once in each process of this machine, and ``while_waiting`` several times
-    a second. An exception in the block ends the items that are running.
-
-    >>> with run_parallel(abs, [-2, 3]) as outcomes:
-    ...     [(item, outcome()) for item, outcome in outcomes]
-    [(-2, 2), (3, 3)]
-    """
-    if ray is not None and items:
-        with run_on_ray(work, items, ray, device=device, while_waiting=while_waiting) as outcomes:
-            yield outcomes
-    elif jobs == 1 or not items:
-        set_up()
-        yield ((item, partial(work, item)) for item in items)
-    else:
-        with run_in_processes(work, items, jobs, set_up=set_up, while_waiting=while_waiting) as outcomes:
-            yield outcomes
-
-
-# --- this machine ---
-
-
-@contextmanager
-def run_in_processes(
-    work: Callable[[Item], Value],
-    items: Sequence[Item],
-    jobs: int,
-    *,
-    set_up: Callable[[], None] = do_nothing,
-    while_waiting: Callable[[], None] = do_nothing,
-) -> Iterator[Outcomes[Item, Value]]:
-    """The outcomes of ``work``, ``jobs`` at a time in processes of one thread."""
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _set_up_worker, (set_up,)) as pool:
-        running = {pool.submit(work, item): item for item in items}
-
-        def outcomes() -> Outcomes[Item, Value]:
-            while running:
-                done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-                while_waiting()
-                for future in done:
-                    yield running.pop(future), future.result
-
-        try:
-            yield outcomes()
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.kill()  # asked to stop, it would go on with the next item; and nobody writes this one down
-            raise
-
-
-def _set_up_worker(set_up: Callable[[], None]) -> None:
-    """One thread a process. Ctrl-C is for the parent, which ends its workers."""
-    import torch
-
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _exit_with_parent()
-    set_up()
-
-
-def _exit_with_parent() -> None:
-    """End this process when its parent ends, even by kill -9. A worker of a pool would otherwise wait for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def wait_for_parent() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait_for_parent, daemon=True).start()
-
-
-# --- a Ray cluster ---
-
-
 @dataclass(frozen=True)
 class RayConfig(Settings):
     """A Ray cluster, and how much of it a trial takes. As many trials run at a time as fit."""
@@ -145,59 +56,110 @@ class RayConfig(Settings):
 
 
 @contextmanager
-def run_on_ray(
+def run_parallel(
+    work: Callable[[Item], Value],
+    items: Sequence[Item],
+    *,
+    jobs: int = 1,
+    ray: RayConfig | None = None,
+    device: Callable[[Item], str] = lambda item: "auto",
+    set_up: Callable[[], None] = do_nothing,
+    while_waiting: Callable[[], None] = do_nothing,
+) -> Iterator[Outcomes[Item, Value]]:
+    """The outcomes of ``work(item)`` for all ``items``.
+
+    With ``ray`` they run on that cluster. Otherwise ``jobs`` run at a time, in processes of one thread each; with one
+    job, an item runs in this process when its outcome is called. ``device`` is what an item asks for on a cluster
+    (auto, cpu or cuda). ``set_up`` is called once in each process of this machine, and ``while_waiting`` several times
+    a second. An exception in the block ends the items that are running.
+
+    >>> with run_parallel(abs, [-2, 3]) as outcomes:
+    ...     [(item, outcome()) for item, outcome in outcomes]
+    [(-2, 2), (3, 3)]
+    """
+    if ray is not None and items:
+        with _connect(ray) as module:
+            yield _run_on_ray(module, work, items, ray, device, while_waiting)
+    elif jobs == 1 or not items:
+        set_up()
+        yield ((item, partial(work, item)) for item in items)
+    else:
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _set_up_worker, (set_up,)) as pool:
+            try:
+                yield _wait_for({pool.submit(work, item): item for item in items}, while_waiting)
+            except BaseException:
+                for process in multiprocessing.active_children():
+                    process.kill()  # asked to stop, it would go on with the next item; and nobody records this one
+                raise
+
+
+# --- processes of this machine ---
+
+
+def _wait_for(running: dict[Future[Value], Item], while_waiting: Callable[[], None]) -> Outcomes[Item, Value]:
+    while running:
+        done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+        while_waiting()
+        for future in done:
+            yield running.pop(future), future.result
+
+
+def _set_up_worker(set_up: Callable[[], None]) -> None:
+    """One thread a process. Ctrl-C is for the parent, which ends its workers; a killed parent takes them with it."""
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def exit_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    set_up()
+
+
+# --- a Ray cluster ---
+
+
+def _run_on_ray(
+    ray: Any,
     work: Callable[[Item], Value],
     items: Sequence[Item],
     config: RayConfig,
-    *,
     device: Callable[[Item], str],
-    while_waiting: Callable[[], None] = do_nothing,
-) -> Iterator[Outcomes[Item, Value]]:
-    """The outcomes of ``work`` on a Ray cluster. Items of a worker or node that is lost are started again elsewhere."""
-    ray = _import_ray()
-    with _connect(ray, config):
-        remote = ray.remote(max_retries=0)(_work_remotely)  # retried here, where attempts are counted
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        resources = [_resources(nodes, config, device(item)) for item in items]
+    while_waiting: Callable[[], None],
+) -> Outcomes[Item, Value]:
+    """The outcomes of ``work`` on a cluster. Items of a worker or node that is lost are started again elsewhere."""
+    remote = ray.remote(max_retries=0)(_work_remotely)  # retried here, where attempts are counted
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    resources = [_resources(nodes, config, device(item)) for item in items]
 
-        def start(i: int) -> Any:
-            return remote.options(**resources[i]).remote(work, items[i], config.cpus_per_trial, __version__)
+    def start(i: int) -> Any:
+        return remote.options(**resources[i]).remote(work, items[i], config.cpus_per_trial, __version__)
 
-        yield _collect(ray, start, items, while_waiting)
-
-
-def _collect(
-    ray: Any, start: Callable[[int], Any], items: Sequence[Item], while_waiting: Callable[[], None]
-) -> Outcomes[Item, Any]:
     running, attempts = {start(i): i for i in range(len(items))}, Counter(range(len(items)))
     while running:
         done, _ = ray.wait(list(running), timeout=1)
         while_waiting()
         for reference in done:
-            i = running.pop(reference)
+            i, outcome = running.pop(reference), Future()
             try:
-                value = ray.get(reference)
+                outcome.set_result(ray.get(reference))
             except ray.exceptions.RayTaskError as error:
-                yield items[i], partial(_raise, error.cause or error)
+                outcome.set_exception(error.cause or error)
             except ray.exceptions.RayError as error:
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
                 if attempts[i] < MAX_ATTEMPTS:
                     attempts[i] += 1
                     log.warning("a worker was lost (%s); its trial is started again", reason)
                     running[start(i)] = i
-                else:
-                    message = f"{MAX_ATTEMPTS} workers in turn were lost at the same trial, likely for lack of memory"
-                    yield items[i], partial(_raise, InputError(f"{message} ({reason}); give it more --cpus-per-trial"))
-            else:
-                yield items[i], partial(_return, value)
-
-
-def _return(value: Value) -> Value:
-    return value
-
-
-def _raise(error: BaseException) -> Any:
-    raise error
+                    continue
+                message = f"{MAX_ATTEMPTS} workers in turn were lost at the same trial, likely for lack of memory"
+                outcome.set_exception(InputError(f"{message} ({reason}); give it more --cpus-per-trial"))
+            yield items[i], outcome.result
 
 
 def _work_remotely(work: Callable[[Item], Value], item: Item, threads: int, version: str) -> Value:
@@ -213,18 +175,14 @@ def _work_remotely(work: Callable[[Item], Value], item: Item, threads: int, vers
         raise InputError(f"node {platform.node()}: {error}") from None
 
 
-def _import_ray() -> Any:
+@contextmanager
+def _connect(config: RayConfig) -> Iterator[Any]:
+    """The module ``ray``, connected to the cluster, or to one that ends with the block."""
     os.environ.update(RAY_ENVIRONMENT)  # read when it is imported
     try:
         import ray
     except ImportError:
         raise InputError("Ray is not installed: pip install 'mnagt[ray]'") from None
-    return ray
-
-
-@contextmanager
-def _connect(ray: Any, config: RayConfig) -> Iterator[None]:
-    """Connect to the cluster, or start one that ends with the block."""
     options = {} if config.address else {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         if config.address and "://" not in config.address and ":" in config.address:
@@ -232,12 +190,10 @@ def _connect(ray: Any, config: RayConfig) -> Iterator[None]:
             socket.create_connection((host, int(port)), timeout=10).close()  # Ray would try for minutes
         ray.init(config.address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"no Ray cluster at {config.address or 'this machine'} ({reason}); see --ray-address"
-        ) from None
+        where, reason = config.address or "this machine", " ".join(str(error).split())[:200]
+        raise InputError(f"no Ray cluster at {where} ({reason}); see --ray-address") from None
     try:
-        yield
+        yield ray
     finally:
         ray.shutdown()
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mnagt.experiments import paper
 from mnagt.experiments.reproduce import PROTOCOLS, Cell, Findings, has_official_split
-from mnagt.experiments.reproduce_tables import OURS
+from mnagt.experiments.reproduce_tables import OURS, TABLE1, TABLE2
 from mnagt.experiments.reproduce_text import (
     build_table,
     compare_rows,
@@ -149,7 +148,7 @@ def build_page(findings: Findings) -> str:
 
 def _tile(cell: Cell) -> tuple[str, str, str]:
     number, _, rest = format_ours(cell).partition(" ")
-    claims = {**paper.TABLE1["MNA-GT"], **{name: test for name, (_, test) in paper.TABLE2["MNA-GT"].items()}}
+    claims = {**TABLE1["MNA-GT"], **{name: test for name, (_, test) in TABLE2["MNA-GT"].items()}}
     name = f"{OURS} on {short_name(cell.dataset)}"
     if claim := claims.get(cell.dataset):
         name += f"; the paper’s MNA-GT {format_score(claim.mean, None, cell.unit)}"

@@ -1,14 +1,38 @@
-"""The results of a search for settings: its trials, and the best of them."""
+"""The results of a search for settings: its trials, the best of them, and the files and the page about them."""
 
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mnagt.experiments.tune_space import Space, with_settings
+from mnagt.experiments.ledger import resolve_config
+from mnagt.experiments.statistics import Paired
+from mnagt.experiments.tune_space import Range, Space, searched_settings, with_settings
+from mnagt.files import write_atomically, write_text
+from mnagt.reports.charts import (
+    Bar,
+    Scale,
+    bar_chart,
+    category_scale,
+    linear_scale,
+    log_scale,
+    parallel_coordinates,
+    scatter_plot,
+)
+from mnagt.reports.page import render_page
+from mnagt.reports.picture import Picture
+from mnagt.reports.theme import series_style
 from mnagt.runs.config import RunConfig
+from mnagt.training.progress import clock
 
 if TYPE_CHECKING:
     import optuna
 
+SHOWN = 10
+"""Trials in the table of the best."""
 BEST, TRIALS, REPORT = "best.toml", "trials.csv", "report.html"
 START, OUTCOME = "start", "told"
 """Attributes of Optuna's trials: that it has the settings that the search began with; scores, epochs and reason."""
@@ -93,3 +117,173 @@ def read_trial(trial: "optuna.trial.FrozenTrial") -> TrialResult:
         reason,
         trial.user_attrs.get(START, False),
     )
+
+
+# --- files ---
+
+
+def write_best(folder: Path, result: TuneResult) -> None:
+    """The best recipe, and the table of trials."""
+    if result.best is not None and result.recipe is not None:
+        score = f"{result.best.score:.4f}"
+        comment = (
+            f"# Trial {result.best.number} of `mnagt tune`, the best of {result.count}: validation {result.metric} "
+            f"{score}, the mean of the last {result.config.train.selection_window} epochs of {result.seeds} seeds "
+            f"from {result.config.train.seed} on. Test was not scored.\n"
+        )
+        write_text(folder / BEST, comment + recipe_text(result.recipe))
+    with write_atomically(folder / TRIALS) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["trial", "state", f"valid_{result.metric}", "epochs", "seconds", "reason", *result.space])
+        for t in result.trials:
+            drawn = [t.settings.get(name, "") for name in result.space]
+            writer.writerow([t.number, t.state, t.score, t.epochs, t.seconds, t.reason, *drawn])
+
+
+def recipe_text(config: RunConfig) -> str:
+    """The recipe in TOML, every setting written out, so that it stays the same when a default changes. The device is
+    left out: it is no part of a recipe."""
+    run = resolve_config(config)
+    del run["device"], run["train"]["checkpoint_seconds"]
+    tables = {name: value for name, value in run.items() if isinstance(value, dict)}
+    lines = _toml({name: value for name, value in run.items() if name not in tables})
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *_toml(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(values: Mapping[str, Any]) -> list[str]:
+    """Lines of TOML, which writes words, numbers and lists of them as JSON does."""
+    return [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items() if value is not None]
+
+
+# --- the page ---
+
+
+def write_report(folder: Path, result: TuneResult) -> None:
+    """Write the page about a search into its folder."""
+    write_text(folder / REPORT, build_page(result))
+
+
+def build_page(result: TuneResult) -> str:
+    """The report on a search of which at least one trial is over."""
+    finished = [trial for trial in result.trials if trial.state == "finished"]
+    searched = sorted(searched_settings(result.space), key=lambda name: -result.importances.get(name, 0.0))
+    values: dict[str, Any] = {"result": result, "finished": finished, "searched": searched}
+    if finished and result.recipe:
+        values |= {
+            "importances": _draw_importances(result.importances),
+            "slices": _draw_slices(result, finished, searched),
+            "parallel": _draw_parallel(result, finished, searched),
+            "ranking": _rank(result, finished, searched),
+            "recipe": recipe_text(result.recipe),
+        }
+    spent = clock(sum(trial.seconds for trial in result.trials))
+    history = _draw_history(result, finished)
+    return render_page("experiments/tune.html", **values, judgement=judge_best(result), history=history, spent=spent)
+
+
+def judge_best(result: TuneResult) -> str:
+    """What the best score is worth: the gain over the start with its standard error, and how to test it."""
+    best, start, first = result.best, result.start, result.config.train.seed + result.seeds
+    if best is None:
+        return "No trial has come to its end yet."
+    text = "The highest of many figures is partly luck, and the splits that chose it cannot tell how much: "
+    text += f"`mnagt trials best.toml --first-seed {first}` scores it on others."
+    if start is None or start.state != "finished" or result.seeds == 1:
+        return text
+    if best is start:
+        return f"No trial was better than the settings that the search began with. {text}"
+    gain = Paired(tuple(result.sign * (a - b) for a, b in zip(best.scores, start.scores, strict=True)))
+    return (
+        f"The best is ahead of where it began by {gain.mean:.4f} ± {gain.error:.4f} (standard error over seeds). "
+        + text
+    )
+
+
+def _draw_history(result: TuneResult, finished: Sequence[TrialResult]) -> Picture:
+    """Scores by number of the trial, with the best so far."""
+    others = [trial for trial in result.trials if trial.state != "finished"]
+    numbers = [trial.number for trial in (*finished, *others)]
+    low, high = min(numbers), max(max(numbers), min(numbers) + 1)
+    scale = linear_scale("trial", numbers, low, high, is_integer=True)
+    steps: list[tuple[float, float]] = []
+    for position, trial in zip(scale.positions, finished, strict=False):
+        if not steps or result.sign * (_score(trial) - steps[-1][1]) > 0:
+            steps += [(position, steps[-1][1])] if steps else []
+            steps.append((position, _score(trial)))
+    return _draw_scores(
+        "Trials in the order of their numbers",
+        result,
+        finished,
+        scale,
+        steps=[*steps, (1.0, steps[-1][1])] if steps else (),
+        marks=list(zip(scale.positions[len(finished) :], map(_describe, others), strict=True)),
+        size=(640, 280),
+    )
+
+
+def _draw_scores(caption: str, result: TuneResult, trials: Sequence[TrialResult], x: Scale, **options: Any) -> Picture:
+    best = next((i for i, trial in enumerate(trials) if trial is result.best), None)
+    tips = [_describe(trial) for trial in trials]
+    scores = [_score(trial) for trial in trials]
+    return scatter_plot(caption, x, scores, y_label=result.metric, tips=tips, best=best, **options)
+
+
+def _draw_importances(importances: Mapping[str, float]) -> Picture | None:
+    colour = series_style(0).colour
+    bars = [Bar(name, share, (f"{100 * share:.0f} %",), colour) for name, share in importances.items()]
+    caption = "Share of each setting in what sets the better trials apart"
+    return bar_chart(caption, bars, columns=[""], has_ticks=False) if bars else None
+
+
+def _draw_slices(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> list[Picture]:
+    """Scores by each setting."""
+    return [
+        _draw_scores(f"{result.metric} by {name}", result, finished, _scale(result, name, finished))
+        for name in searched
+    ]
+
+
+def _draw_parallel(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Picture:
+    """Every trial as a line through its settings and its score."""
+    ordered = sorted(finished, key=lambda trial: result.sign * _score(trial))
+    scores = [_score(trial) for trial in ordered]
+    width = max(max(scores) - min(scores), 0.01)
+    scales = [_scale(result, name, ordered) for name in searched]
+    scales.append(linear_scale(result.metric, scores, min(scores), min(scores) + width))
+    caption = "Every finished trial as a line, from its settings to its figure"
+    return parallel_coordinates(caption, scales, [_describe(trial) for trial in ordered])
+
+
+def _rank(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> list[list[str]]:
+    """Rows of a table: number, scores and settings of the best trials."""
+    rows = []
+    for trial in sorted(finished, key=lambda trial: -result.sign * _score(trial))[:SHOWN]:
+        scores = [f"{score:.4f}" for score in (_score(trial), min(trial.scores), max(trial.scores))]
+        rows.append([str(trial.number), *scores, *(_format(trial.settings[name]) for name in searched)])
+    return rows
+
+
+def _scale(result: TuneResult, name: str, trials: Sequence[TrialResult]) -> Scale:
+    """A setting's values in these trials, on the scale of the search space."""
+    entry, values = result.space[name], [trial.settings[name] for trial in trials]
+    if not isinstance(entry, Range):
+        return category_scale(name, values, entry, _format)
+    if entry.log:
+        return log_scale(name, values, entry.low, entry.high)
+    return linear_scale(name, values, entry.low, entry.high, is_integer=isinstance(entry.low, int))
+
+
+def _describe(trial: TrialResult) -> str:
+    """A trial in one line."""
+    score = "" if trial.score is None else f", {trial.score:.4f}"
+    return f"trial {trial.number}, {trial.state}{score}" + (f": {trial.reason}" if trial.reason else "")
+
+
+def _score(trial: TrialResult) -> float:
+    return math.nan if trial.score is None else trial.score
+
+
+def _format(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

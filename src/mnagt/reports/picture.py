@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from mnagt.files import write_atomically, write_text
-from mnagt.reports.theme import CARD, FONT, MATPLOTLIB, interpolate_ramp, to_css_variables
+from mnagt.reports.theme import CARD, FONT, interpolate_ramp, to_css_variables
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SVG, XLINK = "http://www.w3.org/2000/svg", "{http://www.w3.org/1999/xlink}href"
 TOOLTIP = "tooltip:"
 """Start of a link that stands for a tooltip: matplotlib can attach links to what it draws, but no tooltips."""
+STYLE = Path(__file__).with_name("style.mplstyle")
 LAYER = "layer-"
 """Start of a group id that a page shows or hides by its layer."""
 
@@ -103,8 +104,7 @@ def _figure(size: tuple[float, float], salt: str) -> "Iterator[Figure]":
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    settings: dict[Any, Any] = {**MATPLOTLIB, "svg.hashsalt": salt}
-    with rc_context(settings), warnings.catch_warnings():
+    with rc_context({"svg.hashsalt": salt}, fname=STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser's fonts have more letters
         warnings.filterwarnings("ignore", "constrained_layout not applied")  # very long names
         yield Figure((size[0] / 72, size[1] / 72), dpi=72, layout="constrained")

@@ -5,7 +5,9 @@ so that one picture serves both modes.
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 LIGHT = {
     "page": "#fbfaf8",
@@ -38,37 +40,6 @@ FONT = 'system-ui, "Segoe UI", sans-serif'
 RAMP = ("#6f4ea8", "#249c95", "#f4c54b")
 """Purple, teal, yellow: they differ in lightness too, so that colour-blind readers can tell them apart."""
 
-MATPLOTLIB: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # names may hold dollar signs
-    "font.family": "DejaVu Sans",
-    "font.size": 12.5,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.autolimit_mode": "round_numbers",
-    "axes.xmargin": 0,
-    "axes.ymargin": 0,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.labelcolor": SOFT,
-    "grid.color": LINE,
-    "grid.linewidth": 1,
-    "text.color": INK,
-    "lines.linewidth": 2,
-    "lines.scale_dashes": False,
-    "patch.linewidth": 0,
-    "hatch.linewidth": 1,
-    "legend.frameon": False,
-    "legend.handlelength": 2.2,
-    **{f"axes.spines.{side}": False for side in ("left", "right", "top", "bottom")},
-    **{
-        f"{axis}tick.{key}": value
-        for axis in "xy"
-        for key, value in {"color": SOFT, "major.size": 0, "major.pad": 6}.items()
-    },
-}
-"""Settings of matplotlib; a point is a pixel of a page."""
-
 
 class LineStyle(NamedTuple):
     """Colour and dashes (lengths of strokes and gaps in pixels) of a line; no dashes draw it solid."""
@@ -91,13 +62,8 @@ def to_css_variables(text: str) -> str:
     >>> to_css_variables("fill: #0069ad")
     'fill: var(--series-0)'
     """
-    names = {colour: name for name, colour in LIGHT.items()}
-
-    def replace(found: re.Match[str]) -> str:
-        name = names.get(found[0].lower())
-        return f"var(--{name})" if name else found[0]
-
-    return re.sub(r"#[0-9a-fA-F]{6}\b", replace, text)
+    variables = {colour: f"var(--{name})" for name, colour in LIGHT.items()}
+    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda found: variables.get(found[0].lower(), found[0]), text)
 
 
 def interpolate_ramp(count: int) -> list[str]:
@@ -106,20 +72,15 @@ def interpolate_ramp(count: int) -> list[str]:
     >>> interpolate_ramp(3)
     ['#6f4ea8', '#249c95', '#f4c54b']
     """
-    stops, colours = [_channels(colour) for colour in RAMP], []
-    for i in range(count):
-        position = 0.0 if count == 1 else i / (count - 1) * (len(stops) - 1)
-        first = min(int(position), len(stops) - 2)
-        mixed = (a + (b - a) * (position - first) for a, b in zip(stops[first], stops[first + 1], strict=True))
-        colours.append("#" + "".join(f"{round(channel):02x}" for channel in mixed))
-    return colours
+    from matplotlib.colors import to_hex, to_rgb
+
+    positions = np.linspace(0, len(RAMP) - 1, count)
+    channels = [np.interp(positions, range(len(RAMP)), channel) for channel in zip(*map(to_rgb, RAMP), strict=True)]
+    return [to_hex(colour) for colour in zip(*channels, strict=True)]
 
 
 def contrast_colour(colour: str) -> str:
-    """Near-black or near-white, whichever reads better on ``colour``, written ``#rrggbb``."""
-    red, green, blue = _channels(colour)
-    return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 125 else "#fefefe"
+    """Near-black or near-white, whichever reads better on ``colour``."""
+    from matplotlib.colors import to_rgb
 
-
-def _channels(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+    return "#111111" if np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) > 0.49 else "#fefefe"

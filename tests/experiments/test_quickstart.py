@@ -1,14 +1,13 @@
 """The page and its pictures, from evidence made by hand: nothing is trained here."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from markup import Elements, is_self_contained, numbers
 
 from mnagt.experiments.crossval import CrossValidation, Fold
-from mnagt.experiments.quickstart_report import PUBLISHED, Evidence, Molecule, build_page, compare, write_report
+from mnagt.experiments.quickstart import PUBLISHED, Evidence, Molecule, build_page, compare
 from mnagt.reports.picture import kernel_keys
 
 
@@ -51,10 +50,8 @@ def page(evidence: Evidence) -> str:
     return build_page(evidence)
 
 
-def test_the_page_is_one_whole_file(tmp_path: Path):
-    write_report(tmp_path / "new" / "report.html", EVIDENCE)
-    written = (tmp_path / "new" / "report.html").read_text(encoding="utf-8")
-    assert written == page(EVIDENCE)
+def test_the_page_is_whole():
+    written = page(EVIDENCE)
     assert written.startswith("<!doctype html>")
     Elements(written)
 
