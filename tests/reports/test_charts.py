@@ -16,8 +16,7 @@ from mnagt.reports.charts import (
     confusion_matrix,
     dot_plot,
     line_chart,
-    linear_scale,
-    log_scale,
+    numeric_scale,
     parallel_coordinates,
     scatter_plot,
     stacked_bars,
@@ -38,7 +37,7 @@ def titles(picture: Picture) -> list[str]:
 
 
 def every_chart(name: str) -> list[Picture]:
-    scale = linear_scale(name, [1, 3], 0, 5)
+    scale = numeric_scale(name, [1, 3], 0, 5)
     return [
         line_chart(name, [series(name)], x_label=name, y_label=name, x_ticks=range(1, 8)),
         line_chart(name, [series(name)], x_label=name, y_label=name, is_log=True),
@@ -96,12 +95,12 @@ def test_a_bar_without_a_value_says_why():
 
 
 def test_scales_place_values_between_0_and_1():
-    assert linear_scale("dim", [8, 16], 0, 16).positions == [0.5, 1.0]
-    scale = log_scale("lr", [1e-4, 1e-3, 1e-2], 1e-4, 1e-2)
+    assert numeric_scale("dim", [8, 16], 0, 16).positions == [0.5, 1.0]
+    scale = numeric_scale("lr", [1e-4, 1e-3, 1e-2], 1e-4, 1e-2, is_log=True)
     assert scale.positions == pytest.approx([0, 0.5, 1])
     assert [label for _, label in scale.ticks] == ["0.0001", "0.001", "0.01"]
     assert category_scale("norm", ["b"], ["a", "b"], str).positions == [0.75]
-    assert linear_scale("depth", [3], 3, 3).positions == [0.0]
+    assert numeric_scale("lr", [2e-3], 2e-3, 4e-3, is_log=True).ticks == [(0.0, "0.002"), (1.0, "0.004")]
 
 
 def test_a_long_caption_of_a_file_is_broken_into_lines(tmp_path: Path):

@@ -17,8 +17,7 @@ from mnagt.reports.charts import (
     Scale,
     bar_chart,
     category_scale,
-    linear_scale,
-    log_scale,
+    numeric_scale,
     parallel_coordinates,
     scatter_plot,
 )
@@ -206,7 +205,7 @@ def _draw_history(result: TuneResult, finished: Sequence[TrialResult]) -> Pictur
     others = [trial for trial in result.trials if trial.state != "finished"]
     numbers = [trial.number for trial in (*finished, *others)]
     low, high = min(numbers), max(max(numbers), min(numbers) + 1)
-    scale = linear_scale("trial", numbers, low, high, is_integer=True)
+    scale = numeric_scale("trial", numbers, low, high, is_integer=True)
     steps: list[tuple[float, float]] = []
     for position, trial in zip(scale.positions, finished, strict=False):
         if not steps or result.sign * (_score(trial) - steps[-1][1]) > 0:
@@ -251,7 +250,7 @@ def _draw_parallel(result: TuneResult, finished: Sequence[TrialResult], searched
     scores = [_score(trial) for trial in ordered]
     width = max(max(scores) - min(scores), 0.01)
     scales = [_scale(result, name, ordered) for name in searched]
-    scales.append(linear_scale(result.metric, scores, min(scores), min(scores) + width))
+    scales.append(numeric_scale(result.metric, scores, min(scores), min(scores) + width))
     caption = "Every finished trial as a line, from its settings to its figure"
     return parallel_coordinates(caption, scales, [_describe(trial) for trial in ordered])
 
@@ -270,9 +269,7 @@ def _scale(result: TuneResult, name: str, trials: Sequence[TrialResult]) -> Scal
     entry, values = result.space[name], [trial.settings[name] for trial in trials]
     if not isinstance(entry, Range):
         return category_scale(name, values, entry, _format)
-    if entry.log:
-        return log_scale(name, values, entry.low, entry.high)
-    return linear_scale(name, values, entry.low, entry.high, is_integer=isinstance(entry.low, int))
+    return numeric_scale(name, values, entry.low, entry.high, is_log=entry.log, is_integer=isinstance(entry.low, int))
 
 
 def _describe(trial: TrialResult) -> str:

@@ -1,10 +1,13 @@
 """Charts of reports, each a function from numbers to a `Picture`."""
 
 import math
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mnagt.reports.picture import TOOLTIP, Key, Picture
 from mnagt.reports.theme import CARD, INK, LINE, SOFT, LineStyle, contrast_colour, interpolate_ramp, series_style
@@ -36,13 +39,10 @@ def mean_series(
     within: tuple[float, float] = (-math.inf, math.inf),
 ) -> Series:
     """The means of ``values`` at each ``x``, in a band of one standard deviation to either side, kept ``within``."""
-    means = [mean(each) for each in values]
-    deviations = [stdev(each) if len(each) > 1 else 0.0 for each in values]
-    low, high = (
-        [min(max(m + side * s, within[0]), within[1]) for m, s in zip(means, deviations, strict=True)]
-        for side in (-1, 1)
-    )
-    return Series(name, series_style(number), x, means, low, high)
+    means = np.array([mean(each) for each in values])
+    deviations = np.array([stdev(each) if len(each) > 1 else 0.0 for each in values])
+    low, high = np.clip([means - deviations, means + deviations], *within).tolist()
+    return Series(name, series_style(number), x, means.tolist(), low, high)
 
 
 def line_chart(
@@ -57,8 +57,10 @@ def line_chart(
     """Lines with their bands. Where ``x_ticks`` are given, or a line has one point only, points get a dot each."""
 
     def draw(ax: "Axes") -> None:
+        from matplotlib.ticker import MaxNLocator
+
         values = [v for each in series for v in (*each.y, *each.low, *each.high) if math.isfinite(v)]
-        _label_axes(ax, x_label, y_label)
+        _prepare_axes(ax, x_label, y_label, values, least=0.01)
         for each in series:
             if each.low:
                 ax.fill_between(each.x, each.low, each.high, color=each.style.colour, alpha=0.16, linewidth=0)
@@ -71,46 +73,32 @@ def line_chart(
             ax.set_xscale("log")
             ax.grid(visible=True, axis="both")
             _set_log_axis(ax, "y", values)
-        else:
-            ax.grid(visible=False, axis="x")
-            _set_linear_axis(ax, "y", values, least=0.01)
         positions = [x for each in series for x in each.x] or [1]
         low, high = min(positions if is_log else [1, *positions]), max(positions)
         ax.set_xlim(low, max(high, 2 * low if is_log else low + 1))
-        _set_x_ticks(ax, x_ticks, low)
+        found = MaxNLocator(6, steps=[1, 2, 5, 10], integer=True).tick_values(*ax.get_xlim())
+        ticks = x_ticks or [low, *(tick for tick in found if low < tick <= ax.get_xlim()[1])]
+        ax.minorticks_off()
+        ax.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
 
-    size = (400, 290) if is_log else (420, 260)
-    return Picture(caption, size, draw, [Key(each.name, *each.style) for each in series])
-
-
-def _set_x_ticks(ax: "Axes", ticks: Sequence[float] | None, first: float) -> None:
-    """These ticks, or whole numbers from the first on."""
-    from matplotlib.ticker import MaxNLocator
-
-    if ticks is None:
-        high = ax.get_xlim()[1]
-        found = MaxNLocator(6, steps=[1, 2, 5, 10], integer=True).tick_values(first, high)
-        ticks = [first, *(tick for tick in found if first < tick <= high)]
-    ax.minorticks_off()
-    ax.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+    return Picture(
+        caption, (400, 290) if is_log else (420, 260), draw, [Key(each.name, *each.style) for each in series]
+    )
 
 
 def dot_plot(caption: str, columns: Sequence[str], series: Sequence[Series], *, x_label: str, y_label: str) -> Picture:
     """The values of all series side by side in each column, joined by a line; dashed lines across are the means."""
 
     def draw(ax: "Axes") -> None:
-        _label_axes(ax, x_label, y_label)
-        ax.grid(visible=False, axis="x")
-        _set_linear_axis(ax, "y", [value for each in series for value in each.y], least=0.05)
-        gap = min(0.35, 0.6 / max(1, len(series)))
-        offsets = [gap * (j - (len(series) - 1) / 2) for j in range(len(series))]
+        _prepare_axes(ax, x_label, y_label, [value for each in series for value in each.y], least=0.05)
+        offsets = min(0.35, 0.6 / max(1, len(series))) * (np.arange(len(series)) - (len(series) - 1) / 2)
         for i in range(len(columns)):
-            ax.plot([i + offset for offset in offsets], [each.y[i] for each in series], color=LINE)
+            ax.plot(i + offsets, [each.y[i] for each in series], color=LINE)
         for each, offset in zip(series, offsets, strict=True):
             colour, dashes = each.style
             ax.axhline(mean(each.y), color=colour, linewidth=1, alpha=0.6, linestyle=(0, dashes or (1, 0)))
             tips = [f"{x_label} {name}, {each.name}: {y:.3g}" for name, y in zip(columns, each.y, strict=True)]
-            _draw_dots(ax, [i + offset for i in range(len(columns))], each.y, colour, 5, tips)
+            _draw_dots(ax, (np.arange(len(columns)) + offset).tolist(), each.y, colour, 5, tips)
         every = -(-len(columns) // 20)
         ax.set_xlim(-0.5, max(1, len(columns)) - 0.5)
         ax.set_xticks(range(0, len(columns), every), columns[::every])
@@ -190,8 +178,9 @@ def _draw_bar(ax: "Axes", row: int, bar: Bar, start: float, note_at: float | Non
         position = note_at or ax.get_xlim()[0]
         ax.annotate(bar.note, (position, row), (6, 0), **_OFFSET, va="center", style="italic", color=bar.colour)
         return
-    look: dict[str, Any] = {"facecolor": "none", "edgecolor": bar.colour, "linewidth": 1, "linestyle": (0, (3, 2))}
-    look = look if bar.is_hollow else {"color": bar.colour}
+    look: dict[str, Any] = {"color": bar.colour}
+    if bar.is_hollow:
+        look = {"facecolor": "none", "edgecolor": bar.colour, "linewidth": 1, "linestyle": (0, (3, 2))}
     (patch,) = ax.barh(row, bar.value - start, 0.62, start, **look)
     patch.set_url(f"{TOOLTIP}{bar.name}: {bar.value:.4g}" + (f" ± {bar.error:.2g}" if bar.error else ""))
     if bar.error:
@@ -202,11 +191,10 @@ def _draw_bar(ax: "Axes", row: int, bar: Bar, start: float, note_at: float | Non
 
 def _draw_columns(ax: "Axes", bars: Sequence[Bar], heads: Sequence[str]) -> None:
     """Right-aligned columns of text beside the axes."""
-    position = 6.0
+    position, align = 6.0, {**_OFFSET, "ha": "right", "va": "center"}
     for column, head in enumerate(heads):
         texts = [bar.cells[column] if bar.cells else "" for bar in bars]
         position += 8 * max(map(len, (head, *texts))) + 8
-        align: dict[str, Any] = {**_OFFSET, "ha": "right", "va": "center"}
         ax.annotate(head, (1, -0.5), (position, 9), xycoords=("axes fraction", "data"), **align, color=SOFT)
         for row, text in enumerate(texts):
             ax.annotate(text, (1, row), (position, 0), xycoords=("axes fraction", "data"), **align)
@@ -274,25 +262,23 @@ class Scale:
     ticks: Sequence[tuple[float, str]]
 
 
-def linear_scale(name: str, values: Sequence[float], low: float, high: float, *, is_integer: bool = False) -> Scale:
-    """``values`` between ``low`` and ``high``, with ticks at round numbers."""
-    from matplotlib.ticker import MaxNLocator
+def numeric_scale(
+    name: str, values: Sequence[float], low: float, high: float, *, is_log: bool = False, is_integer: bool = False
+) -> Scale:
+    """``values`` between ``low`` and ``high``, with ticks at round numbers or, of logarithms, at powers of ten."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
-    width = (high - low) or 1.0
-    found = MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_integer).tick_values(low, high)
-    ticks = [((tick - low) / width, f"{tick:.4g}") for tick in found if low - 1e-9 <= tick <= high + 1e-9]
-    return Scale(name, [(value - low) / width for value in values], ticks)
+    measure = np.log10 if is_log else np.asarray
+    start, end = measure([low, high])
+    locator = LogLocator(numticks=5) if is_log else MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_integer)
+    tolerance = 1e-9 * max(abs(low), abs(high))
+    found = [tick for tick in locator.tick_values(low, high) if low - tolerance <= tick <= high + tolerance]
+    ticks = found if len(found) > 1 else [low, high]
 
+    def place(numbers: Sequence[float]) -> list[float]:
+        return ((measure(numbers) - start) / (end - start)).tolist()
 
-def log_scale(name: str, values: Sequence[float], low: float, high: float) -> Scale:
-    """``values`` between ``low`` and ``high`` by their logarithm, with ticks at powers of ten."""
-    powers = [10.0**p for p in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
-    ticks = powers[:: -(-len(powers) // 5)] if len(powers) > 1 else [low, high]
-
-    def place(value: float) -> float:
-        return math.log(value / low) / (math.log(high / low) or 1.0)
-
-    return Scale(name, [place(value) for value in values], [(place(tick), f"{tick:.3g}") for tick in ticks])
+    return Scale(name, place(values), [(p, f"{tick:.4g}") for p, tick in zip(place(ticks), ticks, strict=True)])
 
 
 def category_scale(name: str, values: Sequence[object], choices: Sequence[object], show: Callable[..., str]) -> Scale:
@@ -320,9 +306,7 @@ def scatter_plot(
     """
 
     def draw(ax: "Axes") -> None:
-        _label_axes(ax, x.name, y_label)
-        ax.grid(visible=False, axis="x")
-        _set_linear_axis(ax, "y", y, least=0.01)
+        _prepare_axes(ax, x.name, y_label, y, least=0.01)
         ax.set_xlim(-0.04, 1.04)
         ax.set_xticks([position for position, _ in x.ticks], [label for _, label in x.ticks])
         if steps:
@@ -362,8 +346,10 @@ def parallel_coordinates(caption: str, scales: Sequence[Scale], tips: Sequence[s
 # --- parts of charts ---
 
 
-def _label_axes(ax: "Axes", x_label: str, y_label: str) -> None:
-    """The name of x below its end, that of y above its axis."""
+def _prepare_axes(ax: "Axes", x_label: str, y_label: str, y: Iterable[float], least: float) -> None:
+    """Lines across at round values of y; the name of x below its end, that of y above its axis."""
+    ax.grid(visible=False, axis="x")
+    _set_linear_axis(ax, "y", y, least)
     ax.set_xlabel(x_label, loc="right")
     ax.annotate(y_label, (0, 1), (-8, 8), xycoords="axes fraction", **_OFFSET, ha="right", color=SOFT)
 
@@ -400,20 +386,17 @@ def _set_linear_axis(ax: "Axes", axis: str, values: Iterable[float], least: floa
 def _set_log_axis(ax: "Axes", axis: str, values: Iterable[float]) -> None:
     """From round number to round number, with some space below the least of ``values``."""
     positive = [value for value in values if value > 0] or [1.0]
-    low = max(step for step in ROUND_NUMBERS if step <= min(positive) / 1.2)
-    high = min(step for step in ROUND_NUMBERS if step >= max(positive))
-    steps = [step for step in ROUND_NUMBERS if low <= step <= high]
+    first, last = bisect(ROUND_NUMBERS, min(positive) / 1.2) - 1, bisect_left(ROUND_NUMBERS, max(positive))
+    steps = ROUND_NUMBERS[first : last + 1]
     powers = [step for step in steps if math.log10(step).is_integer()]
     ticks = powers if len(powers) > 2 else steps
+    labels = [f"{tick / 1000:g}k" if tick >= 1000 else f"{tick:g}" for tick in ticks]
     ax.set(**{f"{axis}scale": "log"})
     ax.minorticks_off()
-    getattr(ax, f"set_{axis}ticks")(ticks, [_format_tick(tick) for tick in ticks])
-    ax.set(**{f"{axis}lim": (low, high)})
-
-
-def _format_tick(value: float) -> str:
-    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+    getattr(ax, f"set_{axis}ticks")(ticks, labels)
+    ax.set(**{f"{axis}lim": (steps[0], steps[-1])})
 
 
 def shorten(name: str, letters: int) -> str:
+    """``name`` in so many letters at most."""
     return name if len(name) <= letters else name[: letters - 1] + "…"
