@@ -203,10 +203,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Counted, not trained: the models of the recipes, built for each data set. The paper does not say which GNN it "
         "counts; its figure stands beside GCN.",
         "parameters",
-        (
-            *(_row(name, count=PARAMETERS.get("GNN" if name == "GCN" else name, {})) for name in MODEL_OF),
-            DEFAULT,
-        ),
+        (*(_row(name, count=PARAMETERS.get("GNN" if name == "GCN" else name, {})) for name in MODEL_OF), DEFAULT),
         (*TU, *OGB),
     ),
 }

@@ -47,12 +47,7 @@ class Attribution:
 
 
 def integrated_gradients(
-    model: Predictor,
-    dataset: PackedDataset,
-    indices: Int[Tensor, "some"],
-    say: Callable[[int], Say],
-    *,
-    steps: int = 8,
+    model: Predictor, dataset: PackedDataset, indices: Int[Tensor, "some"], say: Callable[[int], Say], *, steps: int = 8
 ) -> list[Attribution]:
     r"""Integrated gradients (Sundararajan, Taly, Yan, 2017) of ``say(row)`` for each graph, ``row`` counting them.
 
