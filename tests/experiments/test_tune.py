@@ -137,7 +137,7 @@ def test_settings_that_cannot_be_trained_are_set_aside_with_the_reason(tmp_path)
     tuned = tune(gat, tmp_path, search=search, space=space)
     refused = [trial for trial in tuned.trials if trial.state == "refused"]
     assert {(trial.settings["dim"], trial.settings["heads"]) for trial in refused} == {(12, 8)}
-    assert all("heads must divide dim, got 8 for 12" in trial.reason for trial in refused)
+    assert all("heads must divide dim, got 8 heads for a width of 12" in trial.reason for trial in refused)
     assert "heads must divide dim" in build_page(tuned)
 
 

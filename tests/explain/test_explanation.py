@@ -116,15 +116,15 @@ def test_attributions_add_up_to_the_answer(name, settings):
     for each in explain(model, MUTAG, torch.tensor([3, 14])):
         found = each.attribution
         answer = each.output.score(model.outputs(MUTAG, torch.tensor([each.index]))).item()
-        assert found.answer == pytest.approx(answer, rel=1e-5, abs=1e-6)
-        assert abs(found.gap) <= 0.02 * max(1, abs(found.answer - found.baseline))
+        assert found.output == pytest.approx(answer, rel=1e-5, abs=1e-6)
+        assert abs(found.gap) <= 0.02 * max(1, abs(found.output - found.baseline))
         assert len(found.nodes) == each.graph.num_nodes
         assert found.nodes.abs().max() > 0
 
 
 def test_a_trained_models_attributions_add_up(explained):
     gaps = [each.attribution.gap for each in explained]
-    rises = [each.attribution.answer - each.attribution.baseline for each in explained]
+    rises = [each.attribution.output - each.attribution.baseline for each in explained]
     assert np.abs(gaps).sum() < 0.02 * np.abs(rises).sum()
 
 
@@ -136,9 +136,9 @@ def test_captum_finds_the_same(trained):
 
     def forward(*brought: torch.Tensor) -> torch.Tensor:
         graph = MUTAG.batch(torch.full((len(brought[0]),), index))
-        return say(attribution._answer(model, [h.flatten(0, 1) for h in brought], graph))
+        return say(attribution._outputs(model, [h.flatten(0, 1) for h in brought], graph))
 
-    brought = attribution._brought(model, MUTAG.batch(torch.tensor([index])))
+    brought = attribution._node_inputs(model, MUTAG.batch(torch.tensor([index])))
     theirs = captum.IntegratedGradients(forward).attribute(tuple(h.detach()[None] for h in brought), n_steps=600)
     both = torch.stack([each.sum(dim=2)[0] for each in theirs]).sum(dim=0).float()
     torch.testing.assert_close(ours.nodes, both, atol=0.02 * ours.nodes.abs().max().item(), rtol=0.02)
@@ -210,7 +210,7 @@ def test_kernel_statistics_are_the_mean_over_its_nodes(trained):
 def test_the_page_is_whole(folder, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert main(["explain", str(folder), "MUTAG", "--graphs", "0,9,30", "--out", str(out), "--drawn", "2"]) == 0
-    assert re.search(r"area ratio 0\.\d+ with nodes silent", capsys.readouterr().out)
+    assert re.search(r"area ratio 0\.\d+ with nodes set to zero", capsys.readouterr().out)
     page = out.read_text()
     found = Elements(page)
     assert is_self_contained(page)

@@ -156,5 +156,5 @@ def test_attributions_add_up_to_the_output_of_the_ensemble():
     outputs = trained.outputs(dataset, few)
     found = integrated_gradients(trained.predictor(), dataset, few, lambda row: lambda output: output[:, 1])
     for output, attribution in zip(outputs, found, strict=True):
-        assert attribution.answer == pytest.approx(float(output[1]), abs=1e-4)
+        assert attribution.output == pytest.approx(float(output[1]), abs=1e-4)
         assert abs(attribution.gap) < 0.05

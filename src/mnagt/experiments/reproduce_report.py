@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from mnagt.experiments.reproduce import PROTOCOLS, Cell, Findings, has_official_split
-from mnagt.experiments.reproduce_tables import OURS, TABLE1, TABLE2
+from mnagt.experiments.reproduce_tables import OURS
 from mnagt.experiments.reproduce_text import (
     build_table,
     compare_rows,
@@ -127,7 +127,7 @@ def _unit_sign(cells: Iterable[Cell]) -> str:
 def build_page(findings: Findings) -> str:
     """The page: headline, a section for each data set, other protocols, cost, and where the scores come from."""
     shown: dict[str, Any] = {"findings": findings, "notices": list_notices(findings), "protocols": PROTOCOLS}
-    shown["tiles"] = [_tile(cell) for cell in findings.cells if cell.row.name == OURS and cell.summary]
+    shown["tiles"] = [_tile(findings, cell) for cell in findings.cells if cell.row.name == OURS and cell.summary]
     if findings.experiment.kind == "parameters":
         return render_page("experiments/reproduce.html", **shown, table=build_table(findings))
     records = [record for cell in findings.cells for record in cell.known.values()]
@@ -146,12 +146,12 @@ def build_page(findings: Findings) -> str:
     )
 
 
-def _tile(cell: Cell) -> tuple[str, str, str]:
+def _tile(findings: Findings, cell: Cell) -> tuple[str, str, str]:
     number, _, rest = format_ours(cell).partition(" ")
-    claims = {**TABLE1["MNA-GT"], **{name: test for name, (_, test) in TABLE2["MNA-GT"].items()}}
     name = f"{OURS} on {short_name(cell.dataset)}"
-    if claim := claims.get(cell.dataset):
-        name += f"; the paper’s MNA-GT {format_score(claim.mean, None, cell.unit)}"
+    for row in findings.experiment.rows:
+        if row.model == "mnagt-paper" and (claim := row.test.get(cell.dataset)):
+            name += f"; the paper’s MNA-GT {format_score(claim.mean, None, cell.unit)}"
     return (name, number, f" {rest} {_unit_sign([cell])}")
 
 

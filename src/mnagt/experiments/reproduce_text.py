@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mnagt.experiments.reproduce import PROTOCOLS, QUICK_EPOCHS, Cell, Findings, has_official_split
-from mnagt.experiments.reproduce_tables import ABLATION, OURS, Printed
+from mnagt.experiments.reproduce_tables import OURS, PAPER, Printed
 from mnagt.experiments.statistics import Paired, holm
 
 LEVEL = 0.05
@@ -190,16 +190,16 @@ def _best(findings: Findings, dataset: str) -> str:
 def _order(findings: Findings, cells: Sequence[Cell]) -> str:
     """Do the mixers come in the paper's order?"""
     model, dataset = cells[0].row.model, cells[0].dataset
-    if len(cells) < len(ABLATION):
+    if len(cells) < len(PAPER["ablation"]):
         return f"{model}: not every mixer was run."
     found = sorted(cells, key=mean_score, reverse=True)
     signs = [">" if mean_score(high) > mean_score(low) else "=" for high, low in pairwise(found)]
     text = f"{model}: " + " ".join(
         f"{c.row.at} ({format_ours(c)}) {sign}" for c, sign in zip(found, [*signs, ""], strict=True)
     )
-    is_papers = [cell.row.at for cell in found] == list(ABLATION) and "=" not in signs
+    is_papers = [cell.row.at for cell in found] == list(PAPER["ablation"]) and "=" not in signs
     text = text.rstrip() + (
-        ", the paper's order. " if is_papers else f"; the paper's order is {' > '.join(ABLATION)}. "
+        ", the paper's order. " if is_papers else f"; the paper's order is {' > '.join(PAPER['ablation'])}. "
     )
     tested = {cell.row.at: compare_rows(findings, dataset).get(cell.row.name) for cell in cells}
     apart = [str(mixer) for mixer, pair in tested.items() if pair and pair[1] < LEVEL]

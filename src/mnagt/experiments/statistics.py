@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -44,20 +46,18 @@ def signed_rank(gaps: Sequence[float]) -> float:
     """
     gaps = [gap for gap in (round(gap, 10) for gap in gaps) if gap]
     sizes = sorted(abs(gap) for gap in gaps)
-    rank = {size: sizes.index(size) + 1 + (sizes.index(size) + sizes.count(size)) for size in sizes}  # doubled: whole
+    rank = {size: 2 * sizes.index(size) + 1 + sizes.count(size) for size in sizes}  # doubled, which makes it whole
     ways = [1] + [0] * sum(rank[size] for size in sizes)
     for size in sizes:
         for total in range(len(ways) - 1, rank[size] - 1, -1):
             ways[total] += ways[total - rank[size]]
-    middle = sum(rank[size] for size in sizes) / 2
+    middle = (len(ways) - 1) / 2
     off = abs(sum(rank[gap] for gap in gaps if gap > 0) - middle)
     return sum(count for total, count in enumerate(ways) if abs(total - middle) >= off) / 2 ** len(gaps)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
     """The same p, held to account for being several (Holm 1979): the chance that any below it is chance alone."""
-    adjusted, least = [0.0] * len(ps), 0.0
-    for rank, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        least = max(least, min(1.0, (len(ps) - rank) * ps[i]))
-        adjusted[i] = least
-    return adjusted
+    order = np.argsort(ps)
+    steps = np.arange(len(ps), 0, -1) * np.asarray(ps)[order]
+    return np.minimum(np.maximum.accumulate(steps), 1.0)[np.argsort(order)].tolist()

@@ -208,28 +208,27 @@ def retry(study: "optuna.Study", trial: "optuna.trial.FrozenTrial") -> None:
     study._storage.get_heartbeat_stale_trial_callback()(study, trial)  # type: ignore[attr-defined]
 
 
-def _open_storage(search: Search) -> "optuna.storages.BaseStorage":
+def _open_storage(search: Search, attempts: int = OPENINGS) -> "optuna.storages.BaseStorage":
     """The storage, with its tables created."""
     errors, option = import_optuna().exceptions, "--out" if search.shared is None else "--storage"
     from sqlalchemy.exc import SQLAlchemyError
 
     if search.file is not None:
         make_folder(search.file.parent, wanted=search.file)
-    for opening in range(OPENINGS):
-        try:
-            storage = search.connect()
-            storage.get_all_studies()
-            return storage
-        except ImportError as error:
-            raise InputError(f"{search.storage_name}: {error}") from None
-        except (SQLAlchemyError, errors.StorageInternalError, RuntimeError, ValueError, KeyError) as error:
-            if search.shared is None or opening == OPENINGS - 1:
-                reason = " ".join(str(error).split())[:120]
-                raise InputError(
-                    f"{search.storage_name}: damaged or not a study ({reason}); remove it or choose another {option}"
-                ) from None
-        time.sleep(0.3)
-    raise AssertionError
+    try:
+        storage = search.connect()
+        storage.get_all_studies()
+        return storage
+    except ImportError as error:
+        raise InputError(f"{search.storage_name}: {error}") from None
+    except (SQLAlchemyError, errors.StorageInternalError, RuntimeError, ValueError, KeyError) as error:
+        if search.shared is None or attempts == 1:
+            reason = " ".join(str(error).split())[:120]
+            raise InputError(
+                f"{search.storage_name}: damaged or not a study ({reason}); remove it or choose another {option}"
+            ) from None
+    time.sleep(0.3)
+    return _open_storage(search, attempts - 1)
 
 
 def _check_terms(search: Search, began: Mapping[str, Any], now: Mapping[str, Any], dataset: PackedDataset) -> None:

@@ -16,8 +16,8 @@ from mnagt.inference.random_forest import ForestEnsemble
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import FEATURES, WLFeatures
 
-Say = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
-"""The one number of a model's outputs that is to be explained."""
+Score = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
+"""Computes the explained output from the outputs of a model."""
 Predictor = GraphModel | ForestEnsemble
 NODES_AT_ONCE = 8192
 """Nodes in a forward pass."""
@@ -34,8 +34,8 @@ class Attribution:
     """The share of each node in the explained output of a graph."""
 
     nodes: Float[Tensor, "nodes"]
-    """They sum to ``answer - baseline``, up to ``gap``."""
-    answer: float
+    """They sum to ``output - baseline``, up to ``gap``."""
+    output: float
     """The explained output."""
     baseline: float
     """The explained output where the inputs of all nodes are zero."""
@@ -43,13 +43,18 @@ class Attribution:
     @property
     def gap(self) -> float:
         """The error of the numerical integral."""
-        return self.answer - self.baseline - self.nodes.sum().item()
+        return self.output - self.baseline - self.nodes.sum().item()
 
 
 def integrated_gradients(
-    model: Predictor, dataset: PackedDataset, indices: Int[Tensor, "some"], say: Callable[[int], Say], *, steps: int = 8
+    model: Predictor,
+    dataset: PackedDataset,
+    indices: Int[Tensor, "some"],
+    score: Callable[[int], Score],
+    *,
+    steps: int = 8,
 ) -> list[Attribution]:
-    r"""Integrated gradients (Sundararajan, Taly, Yan, 2017) of ``say(row)`` for each graph, ``row`` counting them.
+    r"""Integrated gradients (Sundararajan, Taly, Yan, 2017) of ``score(row)`` for each graph, ``row`` counting them.
 
     .. math:: a_v = h_v \cdot \int_0^1 \nabla_{h_v} f(t\, h)\, dt, \qquad \sum_v a_v = f(h) - f(0)
 
@@ -62,17 +67,17 @@ def integrated_gradients(
         raise InputError(f"steps must be at least 1, got {steps}")
     model.eval()
     return [
-        _integral(lambda t, row=row, index=index: _along(model, dataset, index, say(row), t), steps)
+        _integrate(lambda t, row=row, index=index: _evaluate_on_path(model, dataset, index, score(row), t), steps)
         for row, index in enumerate(indices.tolist())
     ]
 
 
-def _integral(along: Callable[[Tensor], tuple[Tensor, Tensor]], steps: int) -> Attribution:
+def _integrate(along: Callable[[Tensor], tuple[Tensor, Tensor]], steps: int) -> Attribution:
     """The integral of what ``along`` returns for points t of the path: values f, and attributions of nodes."""
     ends = torch.linspace(0, 1, steps + 1)
     values, slopes = along(ends)
-    (baseline, *_, answer), total = values.tolist(), torch.zeros(slopes.shape[1])
-    tolerance = TOLERANCE * max(1.0, abs(answer - baseline)) / steps
+    (baseline, *_, output), total = values.tolist(), torch.zeros(slopes.shape[1])
+    tolerance = TOLERANCE * max(1.0, abs(output - baseline)) / steps
     left, right, low, high = ends[:-1], ends[1:], values[:-1], values[1:]
     for halvings in range(HALVINGS + 1):
         middle = (left + right) / 2
@@ -84,11 +89,11 @@ def _integral(along: Callable[[Tensor], tuple[Tensor, Tensor]], steps: int) -> A
             break
         left, right = torch.cat([left[is_off], middle[is_off]]), torch.cat([middle[is_off], right[is_off]])
         low, high = torch.cat([low[is_off], value[is_off]]), torch.cat([value[is_off], high[is_off]])
-    return Attribution(total, answer, baseline)
+    return Attribution(total, output, baseline)
 
 
-def _along(
-    model: Predictor, dataset: PackedDataset, index: int, say: Say, shares: Float[Tensor, "points"]
+def _evaluate_on_path(
+    model: Predictor, dataset: PackedDataset, index: int, score: Score, shares: Float[Tensor, "points"]
 ) -> tuple[Float[Tensor, "points"], Float[Tensor, "points nodes"]]:
     """The explained output where inputs are scaled by each of ``shares``, and its slope by each node's part.
 
@@ -98,11 +103,11 @@ def _along(
     for batch in shares.split(max(1, NODES_AT_ONCE // max(1, size))):
         graph = dataset.batch(torch.full((len(batch),), index))
         with torch.no_grad():
-            inputs = _brought(model, graph)
+            inputs = _node_inputs(model, graph)
         share = batch.to(dataset.device).repeat_interleave(size)[:, None]
         path = [(share * h).requires_grad_() for h in inputs]
         with torch.enable_grad():
-            value = say(_answer(model, path, graph))
+            value = score(_outputs(model, path, graph))
             gradients = torch.autograd.grad(value.sum(), path)
         slope = sum((h * gradient).sum(dim=1) for h, gradient in zip(inputs, gradients, strict=True))
         values.append(value.detach().cpu())
@@ -114,44 +119,44 @@ def _network(model: Predictor) -> GraphModel:
     return model.network if isinstance(model, ForestEnsemble) else model
 
 
-def _brought(model: Predictor, graph: GraphBatch) -> list[Float[Tensor, "nodes _"]]:
-    """What each node brings along: its vector from the encoder, and its WL subtree features."""
+def _node_inputs(model: Predictor, graph: GraphBatch) -> list[Float[Tensor, "nodes _"]]:
+    """The inputs of nodes: vectors from the encoder, and WL subtree features."""
     network = _network(model)
     wl_features = (module for module in network.modules() if isinstance(module, WLFeatures))
     return [network.encoder(graph), *(module.node_features(graph) for module in wl_features)]
 
 
-def _answer(
-    model: Predictor, brought: list[Float[Tensor, "nodes _"]], graph: GraphBatch
+def _outputs(
+    model: Predictor, inputs: list[Float[Tensor, "nodes _"]], graph: GraphBatch
 ) -> Float[Tensor, "graphs outputs"]:
-    """Outputs where nodes bring this along."""
-    network, (x, *wl_features) = _network(model), brought
+    """Outputs of the model for these inputs of nodes."""
+    network, (x, *wl_features) = _network(model), inputs
     given = {} if not wl_features else {FEATURES: wl_features[0]}
-    inputs = network.readout.prepare(x, replace(graph, encodings={**graph.encodings, **given}))
-    output = network.head(network.read_out(*inputs))
+    readout_inputs = network.readout.prepare(x, replace(graph, encodings={**graph.encodings, **given}))
+    output = network.head(network.read_out(*readout_inputs))
     return model.combine(output, graph) if isinstance(model, ForestEnsemble) else output
 
 
 def occlusion(
-    model: Predictor, dataset: PackedDataset, indices: Int[Tensor, "some"], say: Callable[[int], Say]
+    model: Predictor, dataset: PackedDataset, indices: Int[Tensor, "some"], score: Callable[[int], Score]
 ) -> list[Float[Tensor, "nodes"]]:
     r"""The fall of the explained output when a node is removed with its edges, :math:`a_v = f(G) - f(G \setminus v)`.
 
     Unlike integrated gradients, these have no fixed sum: nodes can be redundant, or need each other.
     """
     model.eval()
-    return [_lost(model, dataset, index, say(row)) for row, index in enumerate(indices.tolist())]
+    return [_occlude(model, dataset, index, score(row)) for row, index in enumerate(indices.tolist())]
 
 
 @torch.inference_mode()
-def _lost(model: Predictor, dataset: PackedDataset, index: int, say: Say) -> Float[Tensor, "nodes"]:
+def _occlude(model: Predictor, dataset: PackedDataset, index: int, score: Score) -> Float[Tensor, "nodes"]:
     size, left = int(dataset.sizes[index]), []
     for cut in torch.arange(size, device=dataset.device).split(max(1, NODES_AT_ONCE // max(1, size))):
         copies = dataset.batch(torch.full((len(cut),), index))
         is_kept = torch.arange(size, device=dataset.device) != cut[:, None]
-        left.append(say(model(_without(copies, is_kept.flatten()))))
-    answer = say(model(dataset.batch(torch.tensor([index]))))
-    return (answer - torch.cat(left) if left else answer.new_zeros(0)).cpu()
+        left.append(score(model(_without(copies, is_kept.flatten()))))
+    whole = score(model(dataset.batch(torch.tensor([index]))))
+    return (whole - torch.cat(left) if left else whole.new_zeros(0)).cpu()
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,7 @@ def deletion_curve(
     dataset: PackedDataset,
     indices: Int[Tensor, "some"],
     attributions: Sequence[Float[Tensor, "nodes"]],
-    left: Callable[[int], Say],
+    confidence: Callable[[int], Score],
     *,
     is_cut: bool = False,
     orders: int = 5,
@@ -189,8 +194,8 @@ def deletion_curve(
     """Check attributions by deleting nodes in their order, and in ``orders`` random orders.
 
     The inputs of a deleted node are zero. With ``is_cut`` it is removed with its edges: what is left is then another
-    graph, unlike those that the model was trained on, above all after random deletions. ``left(row)`` computes from
-    outputs what is left of the prediction for the graph in that row, from 0 to 1.
+    graph, unlike those that the model was trained on, above all after random deletions. ``confidence(row)``
+    computes from outputs what is left of the prediction for the graph in that row, from 0 to 1.
     """
     if len(indices) == 0:
         raise InputError("a deletion curve needs graphs, got none")
@@ -208,8 +213,8 @@ def deletion_curve(
             if is_cut:
                 output = model(_without(graph, is_kept))
             else:
-                output = _answer(model, [h * is_kept[:, None] for h in _brought(model, graph)], graph)
-            total += left(row)(output).view(len(ranks), TENTHS).cpu()
+                output = _outputs(model, [h * is_kept[:, None] for h in _node_inputs(model, graph)], graph)
+            total += confidence(row)(output).view(len(ranks), TENTHS).cpu()
     ordered, *chance = (total / len(indices)).tolist()
     return DeletionCurve(tuple(ordered), tuple(map(mean, zip(*chance, strict=True))), len(indices))
 

@@ -41,7 +41,7 @@ SHOWN_TYPES = 12
 """Kinds of nodes that are shown, the most common."""
 SHOWN_NODES = 12
 """Nodes listed of a graph that is too large to be drawn."""
-DIRECTIONS = (Key("speaks for the answer", POSITIVE, is_line=False), Key("speaks against it", NEGATIVE, is_line=False))
+DIRECTIONS = (Key("raises the explained output", POSITIVE, is_line=False), Key("lowers it", NEGATIVE, is_line=False))
 
 
 def explain_to(
@@ -65,7 +65,7 @@ def explain_to(
     some = about.indices[: max(config.drawn, config.checked)]
     found = explain(trained, about.graphs, some, target=config.target, steps=config.steps, device=chosen_device)
     drawn, checked = found[: config.drawn], found[: config.checked]
-    silenced, cut = (
+    zeroed, removed = (
         check_by_deletion(trained, about.graphs, checked, is_cut=is_cut, orders=config.orders, device=chosen_device)
         for is_cut in (False, True)
     )
@@ -79,9 +79,9 @@ def explain_to(
         "explain/explain.html",
         title=f"{trained.name} on {Path(dataset).name}",
         origin=trained.origin.get("dataset", "graphs"),
-        silenced=silenced,
-        cut=cut,
-        deletion=_draw_deletion(silenced),
+        zeroed=zeroed,
+        removed=removed,
+        deletion=_draw_deletion(zeroed),
         directions=DIRECTIONS,
         layers=max(max(len(each.kernel_weights), len(each.attention)) for each in drawn),
         kernels=_kernel_keys(drawn[0]),
@@ -92,19 +92,19 @@ def explain_to(
     write_text(out, page)
     return [
         f"graphs explained: {len(found)}, drawn: {len(drawn)}, in {out}",
-        f"deletion: area ratio {silenced.ratio:.3f} with nodes silent, {cut.ratio:.3f} with nodes cut out, over "
-        f"{silenced.graphs} of them; below 1 is better than a random order",
+        f"deletion: area ratio {zeroed.ratio:.3f} with nodes set to zero, {removed.ratio:.3f} with nodes removed, over "
+        f"{zeroed.graphs} of them; below 1 is better than a random order",
     ]
 
 
 def _draw_deletion(curve: DeletionCurve) -> Picture:
     percents = [100 * i / len(curve.ordered) for i in range(len(curve.ordered))]
     series = [
-        Series("weightiest first", series_style(0), percents, curve.ordered),
+        Series("largest attribution first", series_style(0), percents, curve.ordered),
         Series("random order", series_style(1), percents, curve.chance),
     ]
-    caption = f"What is left of the answer, mean of {curve.graphs} graphs"
-    return line_chart(caption, series, x_label="nodes silenced, %", y_label="left", x_ticks=percents)
+    caption = f"What is left of the prediction, mean of {curve.graphs} graphs"
+    return line_chart(caption, series, x_label="nodes set to zero, %", y_label="left", x_ticks=percents)
 
 
 def _kernel_keys(explanation: Explanation) -> list[Key]:
@@ -146,9 +146,9 @@ def _build_card(trained: TrainedModel, dataset: PackedDataset, each: Explanation
                 for i, role in zip(order, roles, strict=True)
             ]
         )
-    drawings = [draw_values(f"What the nodes of {name} speak for", graph, values)]
+    drawings = [draw_values(f"Attributions of the nodes of {name}", graph, values)]
     if keys := _kernel_keys(each):
-        drawings.append(draw_pies(f"How the nodes of {name} weigh their kernels", graph, weights, keys).to_svg())
+        drawings.append(draw_pies(f"Kernel weights of the nodes of {name}", graph, weights, keys).to_svg())
     return card(drawings=drawings)
 
 

@@ -70,31 +70,25 @@ def draw_pies(
 
     def draw(ax: "Axes") -> None:
         from matplotlib.collections import PatchCollection
-        from matplotlib.patches import Circle, Wedge
+        from matplotlib.patches import Wedge
 
-        positions = graph.positions()
-        _prepare_axes(ax, positions)
-        _draw_bonds(ax, positions, graph.bonds)
         radii = [10.5 if node == "C" else 14.0 for node in graph.nodes] if layers else [3.0] * len(graph.nodes)
-        discs = [Circle((x, y), radius + 1.5) for (x, y), radius in zip(positions.tolist(), radii, strict=True)]
-        ax.add_collection(PatchCollection(discs, facecolor=CARD, linewidth=0, zorder=2))
+        symbols = ["" if node == "C" else node for node in graph.nodes]
+        positions = _draw_structure(ax, graph, [radius + 1.5 for radius in radii], symbols)
         for number, shares in enumerate(layers):
             wedges, inks, tips = [], [], []
-            for i, ((x, y), node) in enumerate(zip(positions.tolist(), graph.nodes, strict=True)):
+            for i, (position, node) in enumerate(zip(positions, graph.nodes, strict=True)):
                 shown = ", ".join(f"{key.name} {100 * s:.0f} %" for key, s in zip(keys, shares[i], strict=True))
                 ends = -90 + 360 * np.cumsum([0, *shares[i]])
                 for first, last, key in zip(ends[:-1], ends[1:], keys, strict=True):
                     if last - first > 0.1:
                         width = None if node == "C" else radii[i] - 9.5
-                        wedges.append(Wedge((x, y), radii[i], first, last, width=width))
+                        wedges.append(Wedge(position, radii[i], first, last, width=width))
                         inks.append(key.colour)
                         tips.append(f"{TOOLTIP}{node} (atom {i + 1}): {shown}")
             pies = PatchCollection(wedges, facecolors=inks, linewidth=0, zorder=3, gid=f"{LAYER}{number}")
             pies.set_urls(tips)
             ax.add_collection(pies)
-        for node, (x, y) in zip(graph.nodes, positions.tolist(), strict=True):
-            if node != "C":
-                _draw_symbol(ax, node, x, y)
 
     return Picture(caption, _size(graph.positions()), draw, css_class="structure")
 
@@ -110,18 +104,13 @@ def draw_values(caption: str, graph: DrawnGraph, values: Sequence[float]) -> Mar
         from matplotlib.colors import to_rgba
         from matplotlib.patches import Circle
 
-        positions = graph.positions()
-        _prepare_axes(ax, positions)
-        _draw_bonds(ax, positions, graph.bonds)
-        discs = [Circle((x, y), 13) for x, y in positions.tolist()]
-        ax.add_collection(PatchCollection(discs, facecolor=CARD, linewidth=0, zorder=2))
+        positions = _draw_structure(ax, graph, [13.0] * len(graph.nodes), [node[:3] for node in graph.nodes])
         fills = [to_rgba(value_colour(v), alpha) for v, alpha in zip(values, opacities, strict=True)]
+        discs = [Circle(position, 13) for position in positions]
         nodes = PatchCollection(discs, facecolors=fills, edgecolor=SOFT, linewidth=1, zorder=3)
         pairs = enumerate(zip(graph.nodes, values, strict=True))
         nodes.set_urls([f"{TOOLTIP}{name} (node {i}): {value:+.3f}" for i, (name, value) in pairs])
         ax.add_collection(nodes)
-        for node, (x, y) in zip(graph.nodes, positions.tolist(), strict=True):
-            _draw_symbol(ax, node[:3], x, y)
 
     return Picture(caption, _size(graph.positions()), draw, css_class="structure").to_svg()
 
@@ -169,19 +158,29 @@ def _size(positions: Float[np.ndarray, "nodes 2"]) -> tuple[float, float]:
     return width, height
 
 
-def _prepare_axes(ax: "Axes", positions: Float[np.ndarray, "nodes 2"]) -> None:
-    """Axes that fill the picture, a pixel for each unit, y pointing down."""
-    (width, height), (x, y) = _size(positions), (positions.min(axis=0) + np.ptp(positions, axis=0) / 2).tolist()
+def _draw_structure(
+    ax: "Axes", graph: DrawnGraph, radii: Sequence[float], symbols: Sequence[str]
+) -> list[tuple[float, float]]:
+    """Bonds, an empty disc for each node, and symbols above what is drawn on the discs; the positions of the nodes."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Circle
+
+    at = graph.positions()
+    (width, height), (x, y) = _size(at), (at.min(axis=0) + np.ptp(at, axis=0) / 2).tolist()
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.set_layout_engine("none")
-    ax.set_position((0, 0, 1, 1))
+    ax.set_position((0, 0, 1, 1))  # a pixel for each unit, y pointing down
     ax.set(xlim=(x - width / 2, x + width / 2), ylim=(y + height / 2, y - height / 2))
     ax.set_axis_off()
-
-
-def _draw_symbol(ax: "Axes", text: str, x: float, y: float) -> None:
-    ax.text(x, y + 4, text, ha="center", fontsize=11, fontweight="bold", zorder=4)
+    _draw_bonds(ax, at, graph.bonds)
+    positions = [(x, y) for x, y in at.tolist()]
+    discs = [Circle(position, radius) for position, radius in zip(positions, radii, strict=True)]
+    ax.add_collection(PatchCollection(discs, facecolor=CARD, linewidth=0, zorder=2))
+    for symbol, (x, y) in zip(symbols, positions, strict=True):
+        if symbol:
+            ax.text(x, y + 4, symbol, ha="center", fontsize=11, fontweight="bold", zorder=4)
+    return positions
 
 
 def _draw_bonds(ax: "Axes", at: Float[np.ndarray, "nodes 2"], bonds: Sequence[tuple[int, int, str]]) -> None:

@@ -9,32 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-LIGHT = {
-    "page": "#fbfaf8",
-    "card": "#ffffff",
-    "ink": "#23262b",
-    "soft": "#62676f",
-    "line": "#dddbd5",
-    "series-0": "#0069ad",
-    "series-1": "#c95a00",
-    "series-2": "#00866a",
-    "series-3": "#a8508a",
-    "good": "#00725a",
-    "bad": "#b04300",
+COLOURS = {
+    "page": ("#fbfaf8", "#15171b"),
+    "card": ("#ffffff", "#1d2026"),
+    "ink": ("#23262b", "#e6e5e1"),
+    "soft": ("#62676f", "#a2a6ad"),
+    "line": ("#dddbd5", "#363b44"),
+    "series-0": ("#0069ad", "#5fb4ee"),
+    "series-1": ("#c95a00", "#f29b4b"),
+    "series-2": ("#00866a", "#3fc9a4"),
+    "series-3": ("#a8508a", "#dd93c4"),
+    "good": ("#00725a", "#4fd0ac"),
+    "bad": ("#b04300", "#ff9a5c"),
 }
-DARK = {
-    "page": "#15171b",
-    "card": "#1d2026",
-    "ink": "#e6e5e1",
-    "soft": "#a2a6ad",
-    "line": "#363b44",
-    "series-0": "#5fb4ee",
-    "series-1": "#f29b4b",
-    "series-2": "#3fc9a4",
-    "series-3": "#dd93c4",
-    "good": "#4fd0ac",
-    "bad": "#ff9a5c",
-}
+LIGHT, DARK = ({name: pair[mode] for name, pair in COLOURS.items()} for mode in (0, 1))
 CARD, INK, SOFT, LINE = (LIGHT[name] for name in ("card", "ink", "soft", "line"))
 FONT = 'system-ui, "Segoe UI", sans-serif'
 RAMP = ("#6f4ea8", "#249c95", "#f4c54b")
