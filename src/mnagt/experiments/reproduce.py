@@ -135,12 +135,8 @@ class Findings:
     def rows(self) -> tuple[Row, ...]:
         return tuple({cell.row.name: cell.row for cell in self.cells}.values())
 
-    @cached_property
-    def _by_name(self) -> dict[tuple[str, str], Cell]:
-        return {(cell.row.name, cell.dataset): cell for cell in self.cells}
-
     def cell(self, row: str | None, dataset: str) -> Cell | None:
-        return self._by_name.get((row or "", dataset))
+        return next((cell for cell in self.on(dataset) if cell.row.name == row), None)
 
     def on(self, dataset: str) -> list[Cell]:
         return [cell for cell in self.cells if cell.dataset == dataset]
@@ -242,14 +238,12 @@ def reproduce(
         _run(experiment, config, ledger, problems, say, reporter)
     recorded = ledger.by_key()
     elsewhere: dict[Protocol, tuple[Cell, ...]] = {}
-    for other in PROTOCOLS:
-        if other != config.protocol:
-            cells = read_cells(experiment, replace(config, protocol=other, seeds=None), recorded)
-            if any(len(cell.known) > 1 and not has_official_split(cell.dataset) for cell in cells):
-                elsewhere[other] = cells
-    return Findings(
-        name, experiment, config, read_cells(experiment, config, recorded), elsewhere, tuple(problems), ledger.path
-    )
+    for other in [name for name in PROTOCOLS if name != config.protocol]:
+        cells = read_cells(experiment, replace(config, protocol=other, seeds=None), recorded)
+        if any(len(cell.known) > 1 and not has_official_split(cell.dataset) for cell in cells):
+            elsewhere[other] = cells
+    cells = read_cells(experiment, config, recorded)
+    return Findings(name, experiment, config, cells, elsewhere, tuple(problems), ledger.path)
 
 
 def _run(

@@ -154,7 +154,7 @@ def _run(
     remote = replace(search, folder=search.folder.resolve())
     set_up = partial(_set_up, search, dataset, budget)
     with run_parallel(
-        partial(_run_next, remote, dataset_fingerprint(dataset), budget),
+        partial(_run_next, remote, dataset_fingerprint(dataset) if ray else {}, budget),
         missing,
         jobs=options.jobs,
         ray=ray,

@@ -81,9 +81,8 @@ def line_chart(
         ax.minorticks_off()
         ax.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
 
-    return Picture(
-        caption, (400, 290) if is_log else (420, 260), draw, [Key(each.name, *each.style) for each in series]
-    )
+    size = (400, 290) if is_log else (420, 260)
+    return Picture(caption, size, draw, [Key(each.name, *each.style) for each in series])
 
 
 def dot_plot(caption: str, columns: Sequence[str], series: Sequence[Series], *, x_label: str, y_label: str) -> Picture:
@@ -341,9 +340,6 @@ def parallel_coordinates(caption: str, scales: Sequence[Scale], tips: Sequence[s
                 ax.annotate(label, (i, position), (5, 0), **_OFFSET, va="center", color=SOFT)
 
     return Picture(caption, (900, 320), draw, css_class="paths")
-
-
-# --- parts of charts ---
 
 
 def _prepare_axes(ax: "Axes", x_label: str, y_label: str, y: Iterable[float], least: float) -> None:
