@@ -238,7 +238,8 @@ def reproduce(
         _run(experiment, config, ledger, problems, say, reporter)
     recorded = ledger.by_key()
     elsewhere: dict[Protocol, tuple[Cell, ...]] = {}
-    for other in [name for name in PROTOCOLS if name != config.protocol]:
+    others: list[Protocol] = [protocol for protocol in PROTOCOLS if protocol != config.protocol]
+    for other in others:
         cells = read_cells(experiment, replace(config, protocol=other, seeds=None), recorded)
         if any(len(cell.known) > 1 and not has_official_split(cell.dataset) for cell in cells):
             elsewhere[other] = cells
