@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint audit lock slow docs benchmarks benchmarks-gpu reliability clean
+.PHONY: quickstart test lint audit lock slow mutants docs benchmarks benchmarks-gpu reliability clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	$(BIN)/mnagt quickstart
@@ -37,6 +37,9 @@ reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an ho
 
 slow: .venv/dev  ## the tests that take minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+mutants: .venv/dev  ## faults that no test notices, into mutants/survivors.txt; SAMPLE=200 for so many drawn at random
+	$(BIN)/python tools/mutants.py --sample $(or $(SAMPLE),0)
 
 benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COLLAB, ogbg_molhiv and pypi_ast
 	@failed=0; \

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn
 from strategies import generator
 
-from mnagt.metrics import accuracy, average_precision, mae, rmse, roc_auc, set_f1
+from mnagt.metrics import accuracy, average_precision, expected_calibration_error, mae, rmse, roc_auc, set_f1
 
 tied_scores = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=31)
 
@@ -85,3 +85,16 @@ def test_errors_agree_with_scikit_learn():
 
 def test_accuracy_is_the_share_of_hits():
     assert accuracy(torch.tensor([0, 1, 2, 1]), torch.tensor([0, 1, 1, 1])) == 0.75
+
+
+def calibration_error(*predictions: tuple[float, bool]) -> float:
+    probability, is_correct = zip(*predictions, strict=True)
+    return expected_calibration_error(torch.tensor(probability), torch.tensor(is_correct))
+
+
+def test_the_calibration_error_is_a_mean_over_fifteen_bins():
+    assert calibration_error((0.75, True)) == pytest.approx(0.25)
+    assert calibration_error((0.81, False), (0.86, True)) == pytest.approx((0.81 - 0.14) / 2), "one bin: 12/15 to 13/15"
+    assert calibration_error((0.9, True), (1.0, False)) == pytest.approx((0.1 + 1) / 2), "the last bin and another"
+    assert calibration_error((0.1, True), (0.9, False)) == pytest.approx((0.9 + 0.9) / 2)
+    assert expected_calibration_error(torch.zeros(0), torch.zeros(0, dtype=torch.bool)) == 0
