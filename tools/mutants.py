@@ -4,8 +4,8 @@
     python tools/mutants.py --sample 200 --seed 1          # 200 drawn at random
     python tools/mutants.py --only 'mnagt.data.splits.*'   # those of one module
 
-mutmut makes and runs them as ``[tool.mutmut]`` in pyproject.toml says, each with the tests that call its function. Files
-are in ``mutants/``. ``mutants/survivors.txt`` shows each mutant that no test noticed. One that cannot be noticed, since
+mutmut makes and runs them as ``[tool.mutmut]`` in pyproject.toml says, each with the tests that call its function. They
+lie in ``mutants/``. ``mutants/survivors.txt`` shows each mutant that no test noticed. One that cannot be noticed, since
 it computes the same, belongs in ``tools/equivalent_mutants.txt`` with the reason; it is not counted then.
 """
 

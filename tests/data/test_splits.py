@@ -32,7 +32,9 @@ def test_a_random_split_deals_out_every_graph_in_its_shares(graphs, seed):
 
 
 def test_shares_need_not_add_up_to_one():
-    assert [len(part) for part in parts(random_split(50, 0, (3, 1, 1)))] == [30, 10, 10]
+    assert [len(part) for part in parts(random_split(60, 0, (3, 2, 1)))] == [30, 20, 10]
+    groups = torch.arange(100) // 5
+    assert parts(random_group_split(groups, 0, (5, 3, 2))) == parts(random_group_split(groups, 0, (0.5, 0.3, 0.2)))
 
 
 def test_a_random_split_follows_its_seed_and_nothing_else():
@@ -105,6 +107,9 @@ def test_an_empty_part_is_refused():
 def test_training_and_validation_may_overlap_where_nothing_is_tested():
     split = TrainValidSplit(torch.tensor([1, 0]), torch.tensor([0]), torch.tensor([], dtype=torch.long))
     assert parts(split) == [[1, 0], [0], []]
+    again = TrainValidSplit.from_dict(split.to_dict())
+    assert parts(again) == parts(split)
+    assert again.test.dtype == torch.long
 
 
 def test_validation_is_the_fold_after_that_of_the_test():
@@ -123,6 +128,11 @@ def test_the_largest_groups_train_and_the_rarest_test():
     groups = ["a"] * 5 + ["b"] * 3 + ["c", "d"]
     split = ordered_group_split(groups, (0.8, 0.1, 0.1))
     assert parts(split) == [[0, 1, 2, 3, 4, 5, 6, 7], [9], [8]]
+
+
+def test_each_part_takes_groups_up_to_its_own_share():
+    groups = "aaaaaaaabbbbcccdddef"
+    assert parts(ordered_group_split(groups, (6, 3, 1))) == [[*range(12)], [*range(12, 18)], [18, 19]]
 
 
 def test_of_equal_groups_the_one_that_begins_last_goes_first():

@@ -127,6 +127,18 @@ def test_a_run_keeps_its_forest(tmp_path):
     assert not torch.allclose(replace(run.trained, forest=None).outputs(dataset), output)
 
 
+def test_a_run_grows_its_forest_on_its_training_part_alone():
+    dataset = load_dataset("MUTAG")
+    run = train(CONFIG, dataset=dataset)
+    elsewhere = torch.ones(len(dataset), dtype=torch.bool).index_fill(0, run.split.train, False)
+    other = train(
+        CONFIG, dataset=replace(dataset, targets=torch.where(elsewhere, 1 - dataset.targets, dataset.targets))
+    )
+    assert run.trained.forest is not None
+    assert other.trained.forest is not None
+    torch.testing.assert_close(other.trained.forest.state_dict(), run.trained.forest.state_dict(), rtol=0, atol=0)
+
+
 def test_interrupted_while_trees_grow_it_goes_on(tmp_path, monkeypatch):
     whole = train(CONFIG, tmp_path / "whole")
     monkeypatch.setattr(fit_model, "fit_forest", lambda *given: fit_forest(*given[:-1], should_stop=lambda: True))
