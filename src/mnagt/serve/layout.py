@@ -23,38 +23,25 @@ def compute_drawing(
     The y axis points down, and edges have a length of about 1. ``names`` are those of the first column of nodes.
     """
     if smiles is not None:
-        return _draw_molecule(smiles)
-    ends = graph.edge_index.T.tolist()
-    edges = sorted({(min(pair), max(pair)) for pair in ends})
-    if function is not None:
+        positions, labels, edges = _draw_molecule(smiles)
+    elif function is not None:
+        positions = _tree_layout(function.parents)
         labels = [attribute or kind for kind, attribute in zip(function.types, function.attributes, strict=True)]
-        branches = [(parent, node) for node, parent in enumerate(function.parents) if parent >= 0]
-        return _to_json(_tree_layout(function.parents), labels, [(*pair, 1) for pair in branches])
-    indices = [] if graph.node_labels is None else graph.node_labels[:, 0].tolist()
-    labels = [_name(i, names) for i in indices] or [""] * graph.num_nodes
-    is_small = graph.num_nodes <= MAX_LAYOUT_NODES
-    positions = (
-        compute_layout(graph.num_nodes, edges) if is_small else _tree_layout(_find_parents(graph.num_nodes, edges))
-    )
-    return _to_json(positions, labels, [(*pair, 1) for pair in edges])
+        edges = [(parent, node, 1) for node, parent in enumerate(function.parents) if parent >= 0]
+    else:
+        pairs = sorted({(min(pair), max(pair)) for pair in graph.edge_index.T.tolist()})
+        is_small = graph.num_nodes <= MAX_LAYOUT_NODES
+        parents = [] if is_small else _find_parents(graph.num_nodes, pairs)
+        positions = compute_layout(graph.num_nodes, pairs) if is_small else _tree_layout(parents)
+        indices = [-1] * graph.num_nodes if graph.node_labels is None else graph.node_labels[:, 0].tolist()
+        name_of = {-1: "", **dict(enumerate(names))}
+        labels = [name_of.get(index, str(index)) for index in indices]
+        edges = [(*pair, 1) for pair in pairs]
+    nodes = zip(positions.round(3).tolist(), labels, strict=True)
+    return {"nodes": [{"x": x, "y": y, "label": label} for (x, y), label in nodes], "edges": edges}
 
 
-def _name(index: int, names: Sequence[str]) -> str:
-    """The name of a category."""
-    return "" if index < 0 else names[index] if index < len(names) else str(index)
-
-
-def _to_json(
-    positions: Float[np.ndarray, "nodes 2"], labels: Sequence[str], edges: Sequence[tuple[int, int, int]]
-) -> dict[str, Any]:
-    nodes = [
-        {"x": round(x, 3), "y": round(y, 3), "label": label}
-        for (x, y), label in zip(positions.tolist(), labels, strict=True)
-    ]
-    return {"nodes": nodes, "edges": [list(edge) for edge in edges]}
-
-
-def _draw_molecule(smiles: str) -> dict[str, Any]:
+def _draw_molecule(smiles: str) -> tuple[Float[np.ndarray, "nodes 2"], list[str], list[tuple[int, int, int]]]:
     from rdkit.Chem import MolFromSmiles
     from rdkit.Chem.Draw.rdMolDraw2D import PrepareMolForDrawing
     from rdkit.rdBase import BlockLogs
@@ -66,7 +53,7 @@ def _draw_molecule(smiles: str) -> dict[str, Any]:
         (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), ORDERS.get(bond.GetBondType().name, 1))
         for bond in molecule.GetBonds()
     ]
-    return _to_json(positions, [_symbol(atom) for atom in molecule.GetAtoms()], bonds)
+    return positions, [_symbol(atom) for atom in molecule.GetAtoms()], bonds
 
 
 def _symbol(atom: Any) -> str:
