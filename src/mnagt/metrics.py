@@ -11,6 +11,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+Scores = Float[Tensor, "*tasks graphs"]
+Flags = Bool[Tensor, "*tasks graphs"]
+Counts = Float[Tensor, "*tasks graphs_and_none"]
+
 
 def accuracy(predicted: Int[Tensor, "graphs"], target: Int[Tensor, "graphs"]) -> float:
     """Share of graphs whose predicted class is the target.
@@ -21,11 +25,7 @@ def accuracy(predicted: Int[Tensor, "graphs"], target: Int[Tensor, "graphs"]) ->
     return (predicted == target).double().mean().item()
 
 
-def roc_auc(
-    score: Float[Tensor, "*tasks graphs"],
-    is_positive: Bool[Tensor, "*tasks graphs"],
-    is_labelled: Bool[Tensor, "*tasks graphs"] | None = None,
-) -> Float[Tensor, "*tasks"]:
+def roc_auc(score: Scores, is_positive: Flags, is_labelled: Flags | None = None) -> Float[Tensor, "*tasks"]:
     """Area under the ROC curve, equal scores counting half; NaN where there are no positives or no negatives.
 
     >>> roc_auc(torch.tensor([0.1, 0.4, 0.3, 0.8]), torch.tensor([False, False, True, True])).item()
@@ -36,11 +36,7 @@ def roc_auc(
     return area / (true[..., -1] * false[..., -1])
 
 
-def average_precision(
-    score: Float[Tensor, "*tasks graphs"],
-    is_positive: Bool[Tensor, "*tasks graphs"],
-    is_labelled: Bool[Tensor, "*tasks graphs"] | None = None,
-) -> Float[Tensor, "*tasks"]:
+def average_precision(score: Scores, is_positive: Flags, is_labelled: Flags | None = None) -> Float[Tensor, "*tasks"]:
     """Area under the precision-recall curve, by steps; equal scores are one step. NaN without a positive.
 
     >>> average_precision(torch.tensor([0.1, 0.9, 0.3]), torch.tensor([True, True, False])).item()
@@ -51,11 +47,7 @@ def average_precision(
     return (true.diff() * precision).sum(dim=-1) / true[..., -1]
 
 
-def _cumulative_counts(
-    score: Float[Tensor, "*tasks graphs"],
-    is_positive: Bool[Tensor, "*tasks graphs"],
-    is_labelled: Bool[Tensor, "*tasks graphs"] | None,
-) -> tuple[Float[Tensor, "*tasks graphs_and_none"], Float[Tensor, "*tasks graphs_and_none"]]:
+def _cumulative_counts(score: Scores, is_positive: Flags, is_labelled: Flags | None) -> tuple[Counts, Counts]:
     """Positives and negatives among the 0, 1, 2, ... highest scores; equal scores are counted together."""
     score, order = score.sort(dim=-1, descending=True)
     is_last = F.pad(score[..., 1:] != score[..., :-1], (0, 1), value=True)
@@ -63,7 +55,7 @@ def _cumulative_counts(
     if is_labelled is not None:
         is_positive, is_negative = is_positive & is_labelled, is_negative & is_labelled
 
-    def count(which: Bool[Tensor, "*tasks graphs"]) -> Float[Tensor, "*tasks graphs_and_none"]:
+    def count(which: Flags) -> Counts:
         counts = which.gather(-1, order).cumsum(dim=-1)
         return F.pad(counts.where(is_last, 0).cummax(dim=-1).values, (1, 0)).double()
 

@@ -27,7 +27,8 @@ from mnagt.nn.convolutions import along_edges, ends
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import feed_forward
-from mnagt.nn.norms import NORMS, Rows
+from mnagt.nn.norms import NORMS
+from mnagt.nn.norms import Rows as RowKind
 from mnagt.nn.shapes import EdgeVectors, NodeVectors
 from mnagt.settings import NonNegativeInt, PositiveInt
 
@@ -35,6 +36,9 @@ SCORE = 5.0
 """Scores are cut to this magnitude."""
 EPS = 1e-6
 """Added to the sum of a node's weights."""
+
+Rows = Float[Tensor, "rows dim"]
+NodesAndEdges = tuple[NodeVectors, EdgeVectors | None]
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,7 @@ class EdgeAttention(nn.Module):
         self.to_edge = Linear(dim, dim, bias=False) if reads_edges else None
         self.heads = heads
 
-    def forward(
-        self, x: NodeVectors, edges: EdgeVectors | None, graph: GraphBatch
-    ) -> tuple[NodeVectors, EdgeVectors | None]:
+    def forward(self, x: NodeVectors, edges: EdgeVectors | None, graph: GraphBatch) -> NodesAndEdges:
         if edges is None and along_edges(x, graph):
             from mnagt.ops.edge_attention import AttendAlongEdges, Score
 
@@ -88,15 +90,13 @@ class EdgeAttention(nn.Module):
 class Branches(nn.Module):
     """What follows attention: dropout, a linear map, the residual, a norm, and the feed-forward network likewise."""
 
-    def __init__(self, dim: int, norm: str, dropout: float, rows: Rows) -> None:
+    def __init__(self, dim: int, norm: str, dropout: float, rows: RowKind) -> None:
         super().__init__()
         self.project, self.ffn = Linear(dim, dim), feed_forward(dim, 2 * dim, dropout, nn.ReLU)
         self.norm_attention, self.norm_ffn = (NORMS[norm](dim, rows=rows) for _ in range(2))
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, x: Float[Tensor, "rows dim"], z: Float[Tensor, "rows dim"], graph: GraphBatch
-    ) -> Float[Tensor, "rows dim"]:
+    def forward(self, x: Rows, z: Rows, graph: GraphBatch) -> Rows:
         x = self.norm_attention(x + self.project(self.dropout(z)), graph)
         return self.norm_ffn(x + self.ffn(x), graph)
 
@@ -110,9 +110,7 @@ class GtLayer(nn.Module):
         self.of_nodes = Branches(config.dim, config.norm, config.dropout, "nodes")
         self.of_edges = Branches(config.dim, config.norm, config.dropout, "edges") if updates_edges else None
 
-    def forward(
-        self, x: NodeVectors, edges: EdgeVectors | None, graph: GraphBatch
-    ) -> tuple[NodeVectors, EdgeVectors | None]:
+    def forward(self, x: NodeVectors, edges: EdgeVectors | None, graph: GraphBatch) -> NodesAndEdges:
         z, score = self.attention(x, edges, graph)
         x = self.of_nodes(x, z, graph)
         if edges is not None and score is not None and self.of_edges is not None:

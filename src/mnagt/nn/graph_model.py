@@ -35,12 +35,7 @@ class GraphModel(nn.Module):
     """
 
     def __init__(
-        self,
-        encoder: NodeEncoder,
-        layers: Sequence[nn.Module],
-        readout: Readout,
-        head: nn.Module,
-        features: Features,
+        self, encoder: NodeEncoder, layers: Sequence[nn.Module], readout: Readout, head: nn.Module, features: Features
     ) -> None:
         super().__init__()
         self.encoder, self.layers, self.readout, self.head = encoder, nn.ModuleList(layers), readout, head

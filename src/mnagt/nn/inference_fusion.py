@@ -1,8 +1,7 @@
-"""The default model with its layers boiled down, to answer a few graphs at once on a CPU.
+"""Inference fusion of the default model, for small batches on a CPU, where calls of Python take most of the time.
 
-With small batches a layer takes as long as Python takes to call its parts. What stays the same from graph to graph is
-worked out beforehand: BatchNorm and scales go into the maps beside them, maps of the same rows become one, and kinds of
-edges have one table. Its twin is the model itself, which it follows to rounding.
+BatchNorm and LayerScale are multiplied into the neighbouring linear maps, maps of the same rows become one, and kinds
+of edges have one table. Outputs are those of the model up to rounding.
 """
 
 from typing import NamedTuple

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -112,11 +112,10 @@ class Task(ABC):
 
     def can_join(self, other: "Task") -> bool:
         """Whether models for the two tasks can be members of one ensemble (see ``convert_output``)."""
-        definitions = [{"kind": task.kind, **asdict(task)} for task in (self, other)]  # type: ignore[call-overload]
-        for definition in definitions:
-            for name in self.fitted_fields:
-                definition.pop(name, None)
-        return definitions[0] == definitions[1]
+        if self.kind != other.kind:
+            return False
+        unfitted = [field.name for field in fields(self) if field.name not in self.fitted_fields]  # type: ignore[arg-type]
+        return all(getattr(self, name) == getattr(other, name) for name in unfitted)
 
     # Training
 

@@ -88,11 +88,7 @@ class SubTokens(Task):
         """The predicted classes: in ogbg-code2 5 numbers for each graph in place of 25,010."""
         return self._by_position(output).argmax(dim=2) if output.is_floating_point() else output
 
-    def scores(
-        self,
-        output: Output | PositionClasses,
-        target: WordKeys,
-    ) -> dict[str, float]:
+    def scores(self, output: Output | PositionClasses, target: WordKeys) -> dict[str, float]:
         predicted = self._cut_at_end(self.reduce_output(output))
         keys = torch.tensor([*map(word_key, (*self.words, UNKNOWN)), NO_CLASS], device=predicted.device)
         return metrics.set_f1(keys[predicted], target)
