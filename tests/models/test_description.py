@@ -5,6 +5,7 @@ from importlib import import_module
 import pytest
 
 from mnagt.graphs.features import Features
+from mnagt.models.config import ModelConfig
 from mnagt.models.description import describe_parts
 from mnagt.models.registry import MODELS, build_model
 
@@ -37,3 +38,10 @@ def test_settings_change_the_parts():
     assert describe_parts(model) == ("GnnHop(0)", "-", "-", "GCN")
     model = build_model("graphit", {"kernel": "random-walk"}, Features(), 1)
     assert describe_parts(model) == ("Hop(0) in TiedAttention", "-", "random-walk", "X")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_summarised_in_one_line_and_has_the_common_settings(name):
+    entry = MODELS[name]
+    assert 10 < len(entry.summary) < 120
+    assert issubclass(entry.config, ModelConfig)
