@@ -1,4 +1,4 @@
-"""What models share: the frame around their layers, and transformer layers with a single kernel."""
+"""What models share: the frame around their layers, and transformer layers with one kernel."""
 
 from collections.abc import Iterable
 
@@ -43,41 +43,26 @@ def make_model(
     return GraphModel(encoder, layers, readout, head, features)
 
 
-def pre_norm_layer(
-    config: TransformerLayerConfig, attention: MultiKernelAttention, norm: type[Norm] = LayerNorm
+def make_layer(
+    config: TransformerLayerConfig,
+    attention: MultiKernelAttention,
+    norm: type[Norm] = LayerNorm,
+    *,
+    is_post_norm: bool = False,
 ) -> Layer:
-    """A layer with one kernel and residual X, normalised before each branch, GELU in the feed-forward network.
+    """A layer with one kernel and residual X. Post-norm layers have ReLU, as the original Transformer; others GELU.
 
     >>> from mnagt.attention.kernels import Hop
     >>> config = TransformerLayerConfig(dim=8)
-    >>> pre_norm_layer(config, MultiKernelAttention(8, [Hop(0)], heads=2, head_dim=5)).residual
-    IdentityResidual()
+    >>> make_layer(config, MultiKernelAttention(8, [Hop(0)], heads=2, head_dim=5)).ffn[1]
+    GELU(approximate='none')
     """
-    return Layer(
+    layer, activation = (PostNormLayer, nn.ReLU) if is_post_norm else (Layer, nn.GELU)
+    return layer(
         attention,
         mixer=Mean(config.dim, 1),
         residual=IdentityResidual(),
-        ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-        norms=pre_norms(norm, config.dim),
-        dropout=config.dropout,
-    )
-
-
-def post_norm_layer(
-    config: TransformerLayerConfig, attention: MultiKernelAttention, norm: type[Norm] = LayerNorm
-) -> PostNormLayer:
-    """As :func:`pre_norm_layer`, but normalised after each branch, with ReLU: the layer of the original Transformer.
-
-    >>> from mnagt.attention.kernels import Hop
-    >>> config = TransformerLayerConfig(dim=8)
-    >>> post_norm_layer(config, MultiKernelAttention(8, [Hop(0)], heads=2, head_dim=5)).ffn[1]
-    ReLU()
-    """
-    return PostNormLayer(
-        attention,
-        mixer=Mean(config.dim, 1),
-        residual=IdentityResidual(),
-        ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout, nn.ReLU),
-        norms=(norm(config.dim), norm(config.dim)),
+        ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout, activation),
+        norms=(norm(config.dim), norm(config.dim)) if is_post_norm else pre_norms(norm, config.dim),
         dropout=config.dropout,
     )

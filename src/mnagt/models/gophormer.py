@@ -11,7 +11,7 @@ from mnagt.attention.biases import ProximityBias
 from mnagt.attention.kernels import Hop
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.builders import make_layer, make_model
 from mnagt.models.config import Repeats, TransformerLayerConfig
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import Layer
@@ -29,6 +29,6 @@ def gophormer(config: GophormerConfig, features: Features, outputs: int) -> Grap
     def layer() -> Layer:
         bias = ProximityBias(config.heads, config.views)
         attention = MultiKernelAttention(config.dim, [Hop(0)], heads=config.heads, head_dim=config.head_dim, bias=bias)
-        return pre_norm_layer(config, attention)
+        return make_layer(config, attention)
 
     return make_model(config, features, outputs, (layer() for _ in range(config.depth)), head_dropout=config.dropout)

@@ -14,7 +14,7 @@ from mnagt.attention.biases import DiffusionBias, RandomWalkBias
 from mnagt.attention.kernels import Hop, Hops
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.builders import make_layer, make_model
 from mnagt.models.config import Repeats, TransformerLayerConfig
 from mnagt.models.sat import DegreeScaledAttention
 from mnagt.nn.encoders import NodeEncoder
@@ -67,6 +67,6 @@ def graphit(config: GraphitConfig, features: Features, outputs: int) -> GraphMod
     >>> graphit(GraphitConfig(kernel="random-walk"), Features(), outputs=2).layers[0].attention.bias
     RandomWalkBias()
     """
-    layers = (pre_norm_layer(config, TiedAttention(config), BatchNorm) for _ in range(config.depth))
+    layers = (make_layer(config, TiedAttention(config), BatchNorm) for _ in range(config.depth))
     encoder = NodeEncoder(features.nodes, config.dim, laplacian=config.laplacian)
     return make_model(config, features, outputs, layers, encoder=encoder, head_dropout=config.dropout)

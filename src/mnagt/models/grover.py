@@ -17,7 +17,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.builders import make_layer, make_model
 from mnagt.models.config import Repeats, TransformerLayerConfig
 from mnagt.nn.encoders import EdgeEncoder
 from mnagt.nn.graph_model import GraphModel
@@ -79,6 +79,6 @@ def grover(config: GroverConfig, features: Features, outputs: int) -> GraphModel
         attention = MultiKernelAttention(
             config.dim, [SeparateGnns(*gnns)], heads=config.heads, head_dim=config.head_dim
         )
-        return pre_norm_layer(config, attention)
+        return make_layer(config, attention)
 
     return make_model(config, features, outputs, (layer() for _ in range(config.depth)), head_dropout=config.dropout)

@@ -20,7 +20,7 @@ from mnagt.graphs.batch_cache import cached_per_batch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
-from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.builders import make_layer, make_model
 from mnagt.models.config import ReadoutName, TransformerLayerConfig
 from mnagt.nn.encoders import EdgeEncoder
 from mnagt.nn.graph_model import GraphModel
@@ -94,5 +94,5 @@ class RelativeAttention(MultiKernelAttention):
 
 def grpe(config: GrpeConfig, features: Features, outputs: int) -> GraphModel:
     """Relative encodings of shortest paths and edges on queries, keys and values."""
-    layers = (pre_norm_layer(config, RelativeAttention(config, features.edges)) for _ in range(config.depth))
+    layers = (make_layer(config, RelativeAttention(config, features.edges)) for _ in range(config.depth))
     return make_model(config, features, outputs, layers, head_dropout=config.dropout)

@@ -23,7 +23,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import flip_signs, spectrum
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
-from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.builders import make_layer, make_model
 from mnagt.models.config import ReadoutName, Repeats, TransformerLayerConfig
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
 from mnagt.nn.graph_model import GraphModel
@@ -128,6 +128,6 @@ class RealAndVirtualAttention(MultiKernelAttention):
 def san(config: SanConfig, features: Features, outputs: int) -> GraphModel:
     """Encodings learned from the Laplacian spectrum; attention along edges apart from that to all other nodes."""
     attentions = (RealAndVirtualAttention(config, features.edges) for _ in range(config.depth))
-    layers = (pre_norm_layer(config, attention, BatchNorm) for attention in attentions)
+    layers = (make_layer(config, attention, BatchNorm) for attention in attentions)
     encoder = SpectralEncoder(features.nodes, config) if config.spectrum else None
     return make_model(config, features, outputs, layers, encoder=encoder, head_dropout=config.dropout)

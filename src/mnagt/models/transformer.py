@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mnagt.attention.kernels import Hop
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_model, pre_norm_layer
+from mnagt.models.builders import make_layer, make_model
 from mnagt.models.config import ReadoutName, Repeats, TransformerLayerConfig
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import Layer
@@ -35,6 +35,6 @@ def transformer(config: TransformerConfig, features: Features, outputs: int) -> 
 
     def layer() -> Layer:
         attention = MultiKernelAttention(config.dim, [Hop(0)], heads=config.heads, head_dim=config.head_dim)
-        return pre_norm_layer(config, attention)
+        return make_layer(config, attention)
 
     return make_model(config, features, outputs, (layer() for _ in range(config.depth)), head_dropout=config.dropout)

@@ -1,6 +1,6 @@
 """Every model in the library: encode nodes, pass them through layers, read out the graph, map to outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from jaxtyping import Float
@@ -63,23 +63,23 @@ class GraphModel(nn.Module):
 
     def kernel_weights(self, graph: GraphBatch) -> list[Float[Tensor, "nodes kernels"]]:
         """How each node weighs its kernels, layer by layer, where layers do that."""
-        x, graph = self.encode(graph)
-        weights = []
-        for layer in self.layers:
-            if isinstance(layer, Layer) and (of_layer := layer.kernel_weights(x, graph)) is not None:
-                weights.append(of_layer)
-            x = layer(x, graph)
-        return weights
+        weights = [layer.kernel_weights(x, graph) for layer, x, graph in self._layers_with_inputs(graph)]
+        return [of_layer for of_layer in weights if of_layer is not None]
 
     def attention_weights(self, graph: GraphBatch) -> list[list[Float[Tensor, "kernels heads nodes nodes"]]]:
         """Attention weights: layer by layer where they are those of eq. 8, then graph by graph."""
+        return [
+            layer.attention.weights(layer.hops(x, graph))
+            for layer, x, graph in self._layers_with_inputs(graph)
+            if type(layer.attention) is MultiKernelAttention
+        ]
+
+    def _layers_with_inputs(self, graph: GraphBatch) -> Iterator[tuple[Layer, NodeVectors, GraphBatch]]:
         x, graph = self.encode(graph)
-        weights = []
         for layer in self.layers:
-            if isinstance(layer, Layer) and type(layer.attention) is MultiKernelAttention:
-                weights.append(layer.attention.weights(layer.hops(x, graph)))
+            if isinstance(layer, Layer):
+                yield layer, x, graph
             x = layer(x, graph)
-        return weights
 
     @property
     def encodings(self) -> dict[str, int]:
