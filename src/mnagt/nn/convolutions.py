@@ -53,7 +53,7 @@ def messages(x: NodeVectors, edges: EdgeEncoder, graph: GraphBatch, *, with_self
 
 
 def along_edges(x: NodeVectors, graph: GraphBatch) -> bool:
-    """Whether attention along edges is better done without storing what edges carry."""
+    """Whether attention along edges takes the GPU kernel, which stores nothing for each edge."""
     if not has_kernel(x):
         return False
     from mnagt.ops.edge_attention import DENSE
@@ -103,9 +103,9 @@ class GCNE(nn.Module):
 
 
 class SAGE(nn.Module):
-    r""":math:`W_1 x_v + W_2\, \mathrm{mean}_{u \to v}\, x_u` (Hamilton et al., 2017), for a norm to follow: no bias.
+    r""":math:`W_1 x_v + W_2\, \mathrm{mean}_{u \to v}\, x_u` (Hamilton et al., 2017), without bias: a norm follows.
 
-    Where edges carry columns, :math:`\mathrm{ReLU}(x_u + e)` takes the destination of :math:`x_u`.
+    Where edges carry columns, :math:`\mathrm{ReLU}(x_u + e)` takes the place of :math:`x_u`.
     """
 
     def __init__(self, dim: int, edges: Columns | None = None) -> None:
@@ -123,7 +123,7 @@ class SAGE(nn.Module):
 
 
 class GAT(nn.Module):
-    r"""Neighbours and oneself, weighed by a learned score (Veličković et al., 2018); for a norm to follow: no bias.
+    r"""Attention to neighbours and the node itself (Veličković et al., 2018), without bias: a norm follows.
 
     .. math:: h'_v = \sum_{u \to v} \alpha_{uv} h_u, \qquad h = XW, \qquad
               \alpha_{uv} = \mathrm{softmax}_u\, \mathrm{LeakyReLU}(a \cdot h_u + b \cdot h_v + c \cdot e)

@@ -53,7 +53,7 @@ class Continuous(nn.Module):
 
 
 class Degree(nn.Module):
-    """One embedding a degree, for graphs whose nodes carry nothing; degrees above the last share one."""
+    """One embedding a degree, for graphs whose nodes have no columns; degrees above the last share one."""
 
     def __init__(self, dim: int, last: int = 512) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class ColumnEncoder(nn.Module):
 
 
 class EdgeEncoder(nn.Module):
-    """Vectors for edges that carry columns. Where these are categories, edges are of so many kinds and no more."""
+    """Vectors for edges with columns. Where these are categories with few combinations, each combination is a kind."""
 
     kinds: Tensor | None
     """The labels of each kind; None where there are too many, or columns of numbers."""

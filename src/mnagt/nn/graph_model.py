@@ -1,4 +1,4 @@
-"""Every model in the library: encode nodes, pass them through layers, read out the graph, map to outputs."""
+"""``GraphModel``, which all models are: encoder, layers, readout and head."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal

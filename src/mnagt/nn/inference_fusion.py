@@ -24,14 +24,14 @@ from mnagt.nn.shapes import EdgeVectors, NodeVectors
 
 
 class FusedModel:
-    """Keeps ``model`` in fused form, if it is of a kind that can be fused, for as long as its weights stay."""
+    """``model`` in fused form, if its layers can be fused; fused again when its weights change."""
 
     def __init__(self, model: GraphModel) -> None:
         self._model, self._kept = model, None
         self._is_known = type(model) is GraphModel and bool(model.layers) and all(map(_is_known, model.layers))
 
     def __call__(self) -> GraphModel:
-        """What answers as the model does in evaluation.
+        """A model with the outputs of ``model`` in evaluation.
 
         Changes of weights are noticed, but for those by ``.data``; so are hooks on the model and its layers, which
         would not be called, and not those on parts of layers.
