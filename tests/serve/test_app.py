@@ -15,7 +15,7 @@ import jaxtyping
 import pytest
 import torch
 
-from mnagt.data.readers.smiles import read_smiles as read_smiles
+from mnagt.data.readers.smiles import read_smiles
 from mnagt.errors import InputError
 from mnagt.inference.export import export_onnx
 from mnagt.inference.model_folder import TrainedModel
@@ -32,7 +32,7 @@ import serving  # type: ignore[import-not-found]
 SMILES = ["CC(=O)Oc1ccccc1C(=O)O", "C", "CC(=O)[O-].[Na+]"]
 
 
-def counted(at: str, name: str) -> float:
+def read_metric(at: str, name: str) -> float:
     """A number from the metrics."""
     found = re.search(rf"^{re.escape(name)} (.*)$", httpx.get(f"{at}/metrics").text, re.MULTILINE)
     assert found, name
@@ -43,46 +43,48 @@ def test_predictions_are_the_models_own(at, molecules):
     answer = httpx.post(f"{at}/predict", json={"smiles": SMILES})
     assert answer.status_code == 200
     columns = molecules.predict(read_smiles(SMILES).graphs)
-    for row, told in enumerate(answer.json()["predictions"]):
-        assert told["prediction"] == columns["prediction"][row]
-        assert told["p(active)"] == pytest.approx(columns["p(active)"][row], abs=1e-5)
+    for row, prediction in enumerate(answer.json()["predictions"]):
+        assert prediction["prediction"] == columns["prediction"][row]
+        assert prediction["p(active)"] == pytest.approx(columns["p(active)"][row], abs=1e-5)
 
 
-def test_questions_asked_together_are_answered_together_and_apart(start, molecules):
+def test_requests_sent_together_share_batches_and_get_their_own_predictions(start, molecules):
     at = start(molecules, window_ms=50)
     with ThreadPoolExecutor(12) as callers:
-        asked = [[SMILES[i % 3]] * (1 + i % 2) for i in range(12)]
-        found = list(callers.map(lambda smiles: httpx.post(f"{at}/predict", json={"smiles": smiles}).json(), asked))
+        bodies = [[SMILES[i % 3]] * (1 + i % 2) for i in range(12)]
+        responses = list(
+            callers.map(lambda smiles: httpx.post(f"{at}/predict", json={"smiles": smiles}).json(), bodies)
+        )
     alone = [httpx.post(f"{at}/predict", json={"smiles": [smiles]}).json()["predictions"][0] for smiles in SMILES]
-    for i, told in enumerate(found):
-        assert len(told["predictions"]) == 1 + i % 2
-        assert told["predictions"][0]["p(active)"] == pytest.approx(alone[i % 3]["p(active)"], abs=1e-5)
-    assert counted(at, "mnagt_batch_requests_count") < 15
-    assert counted(at, "mnagt_graphs_total") == 18 + 3
+    for i, response in enumerate(responses):
+        assert len(response["predictions"]) == 1 + i % 2
+        assert response["predictions"][0]["p(active)"] == pytest.approx(alone[i % 3]["p(active)"], abs=1e-5)
+    assert read_metric(at, "mnagt_batch_requests_count") < 15
+    assert read_metric(at, "mnagt_graphs_total") == 18 + 3
 
 
-def test_many_nodes_are_answered_in_several_passes(molecules):
+def test_many_nodes_take_several_forward_passes(molecules):
     service = Service(molecules, ServeConfig(max_nodes=16))
-    asked = [PredictRequest(smiles=[smiles]) for smiles in ("CCO", "CC", "CO", "CCCC", "C", "CCC", "CN", "CCN")]
+    requests = [PredictRequest(smiles=[smiles]) for smiles in ("CCO", "CC", "CO", "CCCC", "C", "CCC", "CN", "CCN")]
     passes: list[int] = []
     handle = molecules.model.register_forward_pre_hook(lambda model, inputs: passes.append(inputs[0].num_nodes))
-    told = service.predict(asked)
+    results = service.predict(requests)
     handle.remove()
     assert passes == [15, 5]
-    columns = molecules.predict(read_smiles([ask.smiles[0] for ask in asked if ask.smiles]).graphs)
-    said = [each[0]["p(active)"] for each in told if isinstance(each, list)]
-    assert said == pytest.approx(columns["p(active)"], abs=1e-5)
+    columns = molecules.predict(read_smiles([ask.smiles[0] for ask in requests if ask.smiles]).graphs)
+    probabilities = [each[0]["p(active)"] for each in results if isinstance(each, list)]
+    assert probabilities == pytest.approx(columns["p(active)"], abs=1e-5)
 
 
 def test_an_explanation_adds_up(at):
-    told = httpx.post(f"{at}/explain", json={"smiles": [SMILES[0]]}).json()
-    assert len(told["drawing"]["nodes"]) == len(told["attribution"]) == 13
-    assert [len(layer) for layer in told["kernel_weights"]] == [13, 13]
-    for layer in told["kernel_weights"]:
+    response = httpx.post(f"{at}/explain", json={"smiles": [SMILES[0]]}).json()
+    assert len(response["drawing"]["nodes"]) == len(response["attribution"]) == 13
+    assert [len(layer) for layer in response["kernel_weights"]] == [13, 13]
+    for layer in response["kernel_weights"]:
         assert all(sum(node) == pytest.approx(1, abs=1e-5) for node in layer)
-    labels = [node["label"] for node in told["drawing"]["nodes"]]
+    labels = [node["label"] for node in response["drawing"]["nodes"]]
     assert sorted(filter(None, labels)) == ["O", "O", "O", "OH"]
-    assert sum(order == 2 for *_, order in told["drawing"]["edges"]) == 5  # Kekulé's ring and two C=O
+    assert sum(order == 2 for *_, order in response["drawing"]["edges"]) == 5  # Kekulé's ring and two C=O
     again = httpx.post(f"{at}/explain", json={"smiles": [SMILES[0]], "target": "active"}).json()
     assert again["explained"]["output"] == "active"
 
@@ -95,20 +97,20 @@ def test_graphs_and_code_are_explained_too(start, plain, namer):
         "node_values": [[0], [1]],
         "edge_labels": [[0]],
     }
-    told = httpx.post(f"{start(plain)}/explain", json={"graphs": [path]}).json()
-    assert [node["label"] for node in told["drawing"]["nodes"]] == ["C", "O"]
+    response = httpx.post(f"{start(plain)}/explain", json={"graphs": [path]}).json()
+    assert [node["label"] for node in response["drawing"]["nodes"]] == ["C", "O"]
     at = start(namer)
     code = "def f(x):\n    return x\n\ndef g(): ..."
     named = httpx.post(f"{at}/predict", json={"code": code}).json()["predictions"]
     assert [(each["line"], each["function"]) for each in named] == [(1, "f"), (4, "g")]
     assert 0 < named[0]["names"][0]["p"] <= 1
-    told = httpx.post(f"{at}/explain", json={"code": code, "which": 1}).json()
-    assert told["prediction"]["function"] == "g"
-    assert told["drawing"]["nodes"][0]["label"] == "Module"
+    response = httpx.post(f"{at}/explain", json={"code": code, "which": 1}).json()
+    assert response["prediction"]["function"] == "g"
+    assert response["drawing"]["nodes"][0]["label"] == "Module"
 
 
 @pytest.mark.parametrize("path", ["predict", "explain"])
-def test_no_finite_answer_is_no_answer(start, molecules, path):
+def test_outputs_that_are_not_finite_are_refused(start, molecules, path):
     model = copy.deepcopy(molecules.model)
     torch.nn.init.constant_(model.head[-1].bias, torch.inf)
     answer = httpx.post(f"{start(replace(molecules, model=model))}/{path}", json={"smiles": ["C"]})
@@ -116,7 +118,7 @@ def test_no_finite_answer_is_no_answer(start, molecules, path):
     assert "no finite answer" in answer.json()["detail"]
 
 
-def test_a_token_is_asked_for(start, molecules):
+def test_requests_need_the_token(start, molecules):
     at = start(molecules, token="geheim ñ")
     refused = [
         httpx.post(f"{at}/predict", json={"smiles": ["C"]}),
@@ -162,9 +164,14 @@ def test_nothing_comes_from_elsewhere(at):
 
 
 def test_openapi_names_what_there_is(at):
-    told = httpx.get(f"{at}/openapi.json").json()
-    assert set(told["paths"]) == {"/predict", "/explain", "/model", "/health", "/metrics"}
-    assert set(told["components"]["schemas"]["PredictRequest"]["properties"]) == {"smiles", "graphs", "code", "level"}
+    response = httpx.get(f"{at}/openapi.json").json()
+    assert set(response["paths"]) == {"/predict", "/explain", "/model", "/health", "/metrics"}
+    assert set(response["components"]["schemas"]["PredictRequest"]["properties"]) == {
+        "smiles",
+        "graphs",
+        "code",
+        "level",
+    }
     assert httpx.get(f"{at}/docs").status_code == 404
 
 
@@ -180,7 +187,7 @@ def test_openapi_names_what_there_is(at):
 def test_a_bad_request_is_told_the_field_and_the_place(at, body, status, detail):
     answer = httpx.post(f"{at}/predict", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()) == (status, {"detail": detail})
-    assert counted(at, f'mnagt_requests_total{{path="/predict",status="{status}"}}') > 0
+    assert read_metric(at, f'mnagt_requests_total{{path="/predict",status="{status}"}}') > 0
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -194,7 +201,7 @@ def test_malformed_requests_get_a_400_and_leave_no_trace(at, seed):
     assert httpx.get(f"{at}/nothing").status_code == 404
 
 
-def test_the_models_own_export_may_answer(start, plain, tmp_path, monkeypatch):
+def test_the_export_of_a_model_predicts_the_same(start, plain, tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # while a model is traced sizes are symbols
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Questions that arrive together are answered together, and each gets its own answer."""
+"""Requests that arrive together are processed together, and each gets its own result."""
 
 import asyncio
 import threading
@@ -8,62 +8,62 @@ import pytest
 from mnagt.serve.batching import Batcher
 
 
-def answered(questions, answer, **settings):
-    """What becomes of questions asked at once, and the batches they came in."""
+def run_batcher(items, process, **settings):
+    """The results of items submitted at once, and the batches they came in."""
     batches = []
 
-    def kept(batch):
+    def record(batch):
         batches.append(list(batch))
-        return answer(batch)
+        return process(batch)
 
-    async def all_of_them():
-        batcher = Batcher(kept, **{"window": 0.01, "max_batch": 8, "max_waiting": 100, **settings})
+    async def submit_all():
+        batcher = Batcher(record, **{"window": 0.01, "max_batch": 8, "max_waiting": 100, **settings})
         try:
-            return await asyncio.gather(*map(batcher.submit, questions), return_exceptions=True)
+            return await asyncio.gather(*map(batcher.submit, items), return_exceptions=True)
         finally:
             batcher.close()
 
-    return asyncio.run(all_of_them()), batches
+    return asyncio.run(submit_all()), batches
 
 
-def test_questions_share_batches_and_keep_their_order():
-    told, batches = answered(range(19), lambda batch: [10 * q for q in batch])
-    assert told == [10 * q for q in range(19)]
+def test_items_share_batches_and_keep_their_order():
+    results, batches = run_batcher(range(19), lambda batch: [10 * q for q in batch])
+    assert results == [10 * q for q in range(19)]
     assert [len(batch) for batch in batches] == [8, 8, 3]
 
 
-def test_an_error_reaches_only_who_asked():
-    told, _ = answered([1, 0, 2], lambda batch: [1 / q if q else ZeroDivisionError("zero") for q in batch])
-    assert told[0] == 1
-    assert isinstance(told[1], ZeroDivisionError)
-    assert told[2] == 0.5
+def test_an_error_reaches_only_its_item():
+    results, _ = run_batcher([1, 0, 2], lambda batch: [1 / q if q else ZeroDivisionError("zero") for q in batch])
+    assert results[0] == 1
+    assert isinstance(results[1], ZeroDivisionError)
+    assert results[2] == 0.5
 
 
 def test_a_batch_that_fails_fails_for_all_and_the_next_goes_on():
-    def answer(batch):
+    def process(batch):
         if "bad" in batch:
             raise RuntimeError("no")
         return batch
 
-    told, _ = answered(["a", "bad", "b"], answer, max_batch=2)
-    assert [type(each) for each in told] == [RuntimeError, RuntimeError, str]
+    results, _ = run_batcher(["a", "bad", "b"], process, max_batch=2)
+    assert [type(each) for each in results] == [RuntimeError, RuntimeError, str]
 
 
 def test_more_than_may_wait_are_sent_away():
-    told, _ = answered(range(7), lambda batch: batch, max_waiting=5)
-    assert sum(isinstance(each, asyncio.QueueFull) for each in told) == 2
+    results, _ = run_batcher(range(7), lambda batch: batch, max_waiting=5)
+    assert sum(isinstance(each, asyncio.QueueFull) for each in results) == 2
 
 
-def test_a_question_given_up_is_not_answered():
+def test_an_item_given_up_is_not_processed():
     release, seen = threading.Event(), []
 
-    def answer(batch):
+    def process(batch):
         seen.extend(batch)
         release.wait(5)
         return batch
 
     async def give_up():
-        batcher = Batcher(answer, window=0, max_batch=1, max_waiting=9)
+        batcher = Batcher(process, window=0, max_batch=1, max_waiting=9)
         first = asyncio.create_task(batcher.submit("first"))
         await asyncio.sleep(0.05)
         with pytest.raises(TimeoutError):

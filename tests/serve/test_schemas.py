@@ -1,9 +1,9 @@
-"""What is asked becomes graphs, or an error that names the field."""
+"""A request becomes graphs, or an error that names the field."""
 
 import pytest
 import torch
 
-from mnagt.data.readers.smiles import read_smiles as read_smiles
+from mnagt.data.readers.smiles import read_smiles
 from mnagt.errors import InputError
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.schemas import Graph, PredictRequest, concatenate, list_input_kinds, read_request
@@ -26,7 +26,7 @@ def test_kinds_follow_from_the_model(molecules, plain, namer):
     ]
 
 
-def test_a_graph_is_read_as_told(plain):
+def test_a_graph_is_read_as_given(plain):
     batch = read_request(PredictRequest(graphs=[Graph(**TRIANGLE)]), plain, LIMITS).graphs.batch(torch.tensor([0]))
     assert batch.node_labels is not None
     assert batch.edge_labels is not None
@@ -39,8 +39,8 @@ def test_a_graph_is_read_as_told(plain):
 
 
 def test_directed_edges_run_one_way_and_self_loops_are_dropped(plain):
-    told = TRIANGLE | {"directed": True, "edges": [[0, 1], [1, 1], [2, 0]]}
-    batch = read_request(PredictRequest(graphs=[Graph(**told)]), plain, LIMITS).graphs.batch(torch.tensor([0]))
+    graph = TRIANGLE | {"directed": True, "edges": [[0, 1], [1, 1], [2, 0]]}
+    batch = read_request(PredictRequest(graphs=[Graph(**graph)]), plain, LIMITS).graphs.batch(torch.tensor([0]))
     assert sorted(batch.edge_index.T.tolist()) == [[0, 1], [2, 0]]
 
 
@@ -79,16 +79,16 @@ def test_what_cannot_be_read_is_named(plain, change, message):
         ({"smiles": ["C" * 11]}, "11 nodes in one graph, at most 10"),
     ],
 )
-def test_what_may_not_be_asked_is_named(molecules, ask, message):
+def test_what_may_not_be_requested_is_named(molecules, ask, message):
     with pytest.raises(InputError, match=message):
         read_request(PredictRequest(**ask), molecules, LIMITS)
 
 
 def test_code_gives_its_functions(namer):
-    asked = read_request(
+    request = read_request(
         PredictRequest(code="def f(x):\n    return x\n\nclass A:\n    def g(self): ..."), namer, LIMITS
     )
-    assert [function.name for function in asked.functions] == ["f", "A.g"]
+    assert [function.name for function in request.functions] == ["f", "A.g"]
     with pytest.raises(InputError, match=r"code, line 1: .* it is not Python"):
         read_request(PredictRequest(code="def ("), namer, LIMITS)
     with pytest.raises(InputError, match="functions are allowed, got 0"):

@@ -1,5 +1,6 @@
 """Counters and histograms in Prometheus's text format."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ class Histogram:
         self.counts, self.total = [0] * (len(bounds) + 1), 0.0
 
     def add(self, value: float) -> None:
-        self.counts[next((i for i, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))] += 1
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def to_lines(self) -> list[str]:
