@@ -17,7 +17,7 @@ from mnagt.inference.outputs import compute_outputs
 from mnagt.models.registry import MODELS, build_model, full_settings
 from mnagt.runs.config import TrainConfig
 from mnagt.tasks import Regression
-from mnagt.training.cuda_graphs import CapturedOutputs, CapturedSteps, _paused_garbage_collection
+from mnagt.training.cuda_graphs import CapturedOutputs, CapturedSteps, _pause_garbage_collection
 from mnagt.training.trainer import Trainer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -123,7 +123,7 @@ def test_the_collector_waits_and_is_left_as_it_was(is_enabled):
     before = gc.isenabled()
     try:
         (gc.enable if is_enabled else gc.disable)()
-        with _paused_garbage_collection():
+        with _pause_garbage_collection():
             assert not gc.isenabled()
         assert gc.isenabled() == is_enabled
     finally:

@@ -132,7 +132,7 @@ def test_names_are_scored_by_choices_kept_batch_by_batch(some, mutag):
     task = SubTokens(("get", "set", "user"), positions=2)
     model = build_model("gin", {"dim": 8}, mutag.features, task.num_outputs)
     graphs, some = replace(mutag, task=task), torch.tensor(some, dtype=torch.long)
-    kept = compute_outputs(model, graphs, some, batch_size=2, kept=task.reduce_output)
+    kept = compute_outputs(model, graphs, some, batch_size=2, reduce=task.reduce_output)
     assert kept.shape == (len(some), 2)
     assert torch.equal(kept, task.reduce_output(compute_outputs(model, graphs, some, batch_size=2)))
 

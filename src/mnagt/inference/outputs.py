@@ -16,19 +16,19 @@ def compute_outputs(
     dataset: PackedDataset,
     indices: Int[Tensor, "some"],
     batch_size: int = 256,
-    kept: Callable[[Tensor], Tensor] = lambda output: output,
+    reduce: Callable[[Tensor], Tensor] = lambda output: output,
 ) -> Float[Tensor, "some outputs"]:
     """Outputs of ``model`` in evaluation mode for the graphs ``indices``, in that order, on the data set's device.
 
-    ``kept`` reduces the outputs of each batch to what is needed of them (``Task.reduce_output``).
+    ``reduce`` reduces the outputs of each batch to what is needed of them (``Task.reduce_output``).
     """
     if isinstance(model, nn.Module) and model.training:
         model.eval()
     if len(indices) == 0:
-        return kept(torch.empty(0, dataset.task.num_outputs, device=dataset.device))
+        return reduce(torch.empty(0, dataset.task.num_outputs, device=dataset.device))
     graphs, position = indices.cpu().unique(return_inverse=True)
     with torch.inference_mode():
-        batches = [(chunk, kept(model(batch))) for chunk, batch in dataset.batches(graphs, batch_size)]
+        batches = [(chunk, reduce(model(batch))) for chunk, batch in dataset.batches(graphs, batch_size)]
     chunks, outputs = zip(*batches, strict=True)
     order = torch.cat(chunks).argsort()[position]
     return torch.cat(outputs)[order.to(dataset.device)]

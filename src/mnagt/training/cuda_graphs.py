@@ -70,14 +70,14 @@ class CapturedSteps:
 
     def _capture(self, shape: Shape) -> torch.cuda.CUDAGraph:
         device, graph = self.dataset.device, torch.cuda.CUDAGraph()
-        with _apart(device), self._undone():
+        with _warm_up(device), self._restore_state():
             self.update(self._batches.batch(self._graphs, shape))
-        with _paused_garbage_collection(), torch.cuda.graph(graph, pool=self._pool, stream=_side(device)):
+        with _pause_garbage_collection(), torch.cuda.graph(graph, pool=self._pool, stream=_capture_stream(device)):
             self._loss.copy_(self.update(self._batches.batch(self._graphs, shape)))
         return graph
 
     @contextmanager
-    def _undone(self) -> Iterator[None]:
+    def _restore_state(self) -> Iterator[None]:
         """Undo what the block does to the state and the random generator."""
         before = [tensor.detach().to("cpu", copy=True) for tensor in self.state()]
         random_state = torch.cuda.get_rng_state(self.dataset.device)
@@ -90,7 +90,7 @@ class CapturedSteps:
 
 
 class CapturedOutputs:
-    """Outputs of ``model`` for the graphs ``indices``, always the same, in that order, reduced by ``kept``."""
+    """Outputs of ``model`` for the graphs ``indices``, always the same, in that order, reduced by ``reduce``."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class CapturedOutputs:
         dataset: PackedDataset,
         indices: Int[Tensor, "some"],
         batch_size: int,
-        kept: Callable[[Tensor], Tensor] = lambda output: output,
+        reduce: Callable[[Tensor], Tensor] = lambda output: output,
     ) -> None:
         graphs, position = indices.unique(return_inverse=True)
         parts = list(dataset.batches(graphs, batch_size))
@@ -107,11 +107,11 @@ class CapturedOutputs:
         self._graph, was_training = torch.cuda.CUDAGraph(), model.training
         model.eval()
         with torch.no_grad():
-            with _apart(dataset.device):
+            with _warm_up(dataset.device):
                 for batch in self._batches:
                     model(batch)
-            with _paused_garbage_collection(), torch.cuda.graph(self._graph, stream=_side(dataset.device)):
-                self._out = torch.cat([kept(model(batch).float()) for batch in self._batches])
+            with _pause_garbage_collection(), torch.cuda.graph(self._graph, stream=_capture_stream(dataset.device)):
+                self._out = torch.cat([reduce(model(batch).float()) for batch in self._batches])
         model.train(was_training)
 
     def __call__(self) -> Float[Tensor, "some outputs"]:
@@ -120,9 +120,9 @@ class CapturedOutputs:
 
 
 @contextmanager
-def _apart(device: torch.device) -> Iterator[None]:
+def _warm_up(device: torch.device) -> Iterator[None]:
     """A warm-up on the stream that captures: kernels are compiled, and cuBLAS allocates the stream's workspace."""
-    side, usual = _side(device), torch.cuda.current_stream(device)
+    side, usual = _capture_stream(device), torch.cuda.current_stream(device)
     side.wait_stream(usual)
     with torch.cuda.stream(side):
         yield
@@ -130,7 +130,7 @@ def _apart(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _paused_garbage_collection() -> Iterator[None]:
+def _pause_garbage_collection() -> Iterator[None]:
     """Freeing a CUDA graph while another is captured ends the capture with an error (pytorch/pytorch#161037)."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -142,6 +142,6 @@ def _paused_garbage_collection() -> Iterator[None]:
 
 
 @cache
-def _side(device: torch.device) -> torch.cuda.Stream:
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream that captures."""
     return torch.cuda.Stream(device)

@@ -109,15 +109,15 @@ class Ranks:
         dataset: PackedDataset,
         indices: Int[Tensor, "some"],
         batch_size: int,
-        kept: Callable[[Tensor], Tensor] = lambda output: output,
+        reduce: Callable[[Tensor], Tensor] = lambda output: output,
     ) -> Float[Tensor, "some outputs"]:
         """As ``compute_outputs``, on every rank; each rank computes those of a part of the graphs."""
         if not self.is_distributed or len(indices) == 0:
-            return compute_outputs(model, dataset, indices, batch_size, kept)
+            return compute_outputs(model, dataset, indices, batch_size, reduce)
         graphs, position = indices.cpu().unique(return_inverse=True)
         shards = self.shards(dataset, graphs)
         shard = shards[self.rank]
-        computed = compute_outputs(model, dataset, shard if len(shard) else graphs[:1], batch_size, kept)
+        computed = compute_outputs(model, dataset, shard if len(shard) else graphs[:1], batch_size, reduce)
         gathered = torch.cat(self.gather(computed[: len(shard)]))
         return gathered[torch.cat(shards).argsort()[position].to(gathered.device)]
 
@@ -163,22 +163,15 @@ class Ranks:
             yield model
             return
         with synchronise_batch_norms(model, torch.distributed.group.WORLD):
-            yield _average_gradients(model)
-
-
-def _average_gradients(model: nn.Module) -> nn.Module:
-    """``model`` under ``DistributedDataParallel``, with a process group apart from that of the statistics of norms.
-
-    As unused parameters are looked for, buckets never change, so that a resumed run adds up in the same order.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)  # its heir is too young
-        return nn.parallel.DistributedDataParallel(
-            _WithUnused(model, next(model.parameters())),
-            process_group=torch.distributed.new_group(timeout=TIMEOUT),
-            broadcast_buffers=False,
-            find_unused_parameters=True,
-        )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)  # its successor is new
+                wrapped = nn.parallel.DistributedDataParallel(
+                    _WithUnused(model, next(model.parameters())),
+                    process_group=torch.distributed.new_group(timeout=TIMEOUT),  # not that of the statistics
+                    broadcast_buffers=False,
+                    find_unused_parameters=True,  # so buckets never change, and a resumed run adds in the same order
+                )
+            yield wrapped
 
 
 class _WithUnused(nn.Module):

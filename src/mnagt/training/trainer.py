@@ -4,8 +4,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -134,10 +133,11 @@ class Trainer:
     def run(self) -> Position:
         """Train to the end; leave the best weights in the model."""
         with (
-            _seed_generators(self.device, self.ranks.seed(self.config.seed, 0)),
+            torch.random.fork_rng([self.device] if self.device.type == "cuda" else []),
             matmul_precision(self.device, self.config.precision),
             self.ranks.wrap_model(self._network) as self._forward,
         ):
+            torch.manual_seed(self.ranks.seed(self.config.seed, 0))
             if self.checkpoint is not None:
                 self._restore(self.checkpoint)
             self._counted = time.monotonic()
@@ -354,11 +354,3 @@ def _update_ema(average: nn.Module, model: nn.Module, decay: float) -> None:
     pairs = zip(average.state_dict().values(), model.state_dict().values(), strict=True)
     old, new = zip(*(pair for pair in pairs if pair[0].is_floating_point()), strict=True)
     get_ema_multi_avg_fn(decay)(old, new, 0)
-
-
-@contextmanager
-def _seed_generators(device: torch.device, seed: int) -> Iterator[None]:
-    """Within the block random numbers come from ``seed``; the caller's generators stay as they were."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
