@@ -167,7 +167,7 @@ def desk(tmp_path_factory):
 
 
 NAMES_AT_HAND: dict[str, dict[str, Any]] = {
-    "scale": {"configs": [], "my_pieces": lambda: [([nx.path_graph(3), nx.cycle_graph(3)], ["path", "ring"])] * 3},
+    "scale": {"configs": [], "my_parts": lambda: [([nx.path_graph(3), nx.cycle_graph(3)], ["path", "ring"])] * 3},
     "extending": {each.__name__: each for each in (Entry, Source, Kernel, Hops, Triplet)},
 }
 """What the reader of a page has already."""
