@@ -164,7 +164,7 @@ class Ranks:
             return
         with synchronise_batch_norms(model, torch.distributed.group.WORLD):
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)  # its successor is new
+                warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
                 wrapped = nn.parallel.DistributedDataParallel(
                     _WithUnused(model, next(model.parameters())),
                     process_group=torch.distributed.new_group(timeout=TIMEOUT),  # not that of the statistics
