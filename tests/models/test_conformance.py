@@ -149,6 +149,31 @@ def test_filling_changes_no_answer_no_gradient_and_no_statistic(variant: Variant
     torch.testing.assert_close(kept[1], kept[0])
 
 
+DROPOUTS = {
+    name: [each for each in full_settings(name, {}) if each.endswith("dropout") and each != "wl_dropout"]
+    for name in MODELS
+    if name != "grover"  # which draws its number of hops too
+}
+
+
+@pytest.mark.parametrize(("name", "setting"), [(name, each) for name in DROPOUTS for each in ("", *DROPOUTS[name])])
+def test_each_dropout_acts_in_training_and_follows_the_seed(name, setting):
+    settings = {each: 0.5 if each == setting else 0.0 for each in DROPOUTS[name]} | {"wl_dropout": 0.0}
+    settings = {each: value for each, value in settings.items() if each in full_settings(name, {})}
+    model = built(name, settings | WITHOUT_EIGENVECTORS.get(name, {}), FEATURES["full"])
+    batch = batch_like(FEATURES["full"])
+
+    def answer(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return model(batch)
+
+    model.train()
+    assert torch.equal(answer(0), answer(0))
+    assert torch.equal(answer(0), answer(1)) == (not setting)
+    model.eval()
+    assert torch.equal(answer(0), answer(1))
+
+
 @each_kind_of_columns
 @pytest.mark.parametrize("name", MODELS)
 def test_evaluation_leaves_nothing_to_chance(name, features):
