@@ -18,7 +18,7 @@ from mnagt.attention import cpu_small, cpu_tiled
 from mnagt.attention.cpu_tiled import Wide
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.buckets import Buckets
+from mnagt.graphs.buckets import Buckets, split_slots
 from mnagt.registry import lookup
 
 Heads = Float[Tensor, "nodes *heads head_dim"]
@@ -59,8 +59,8 @@ def active_backend(device: torch.device) -> str:
 
 def auto(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | None, dropout: float) -> Heads:
     """Triton where its kernels run and know the numbers, buckets elsewhere."""
-    has_kernel = q.dtype in (torch.float32, torch.bfloat16, torch.float16) and q.shape[-1] <= 256
-    backend = triton if has_kernel and ops.is_usable(q.device) else attend_in_buckets
+    has_kernel = ops.is_usable(q.device) and q.dtype in ops.DTYPES and q.shape[-1] <= 256
+    backend = triton if has_kernel else attend_in_buckets
     return backend(q, k, v, graph, bias, dropout)
 
 
@@ -127,7 +127,9 @@ def attend_in_buckets(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: Pai
         return buckets.nodes.unpad(cpu_small.small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
     (q, *qs), (k, *ks), (v, *vs) = (t.split(cuts) for t in (q, k, v))
     out = [cpu_small.small_attention(q, k, v, buckets.groups[:few])] if few else []
-    masks = [None] * len(groups) if bias is None else _pad_bias(bias, graph)
+    masks = [None] * len(groups)
+    if bias is not None:
+        masks = [part.permute(0, 3, 1, 2) for part in split_slots(graph.pair_layout.pad(bias), groups, axes=2)]
     for bucket, part, mask in zip(groups, zip(qs, ks, vs, strict=True), masks, strict=True):
         if bucket.is_node is not None:
             may_attend = bucket.is_node[:, None, None, :]
@@ -157,15 +159,6 @@ def _of_bucket(q: Wide, k: Wide, v: Wide, mask: Tensor | None, dropout: float) -
     if is_fused or q.shape[:3].numel() * k.shape[2] <= cpu_tiled.AT_ONCE:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     return cpu_tiled.tiled_attention(q, k, v, mask, dropout)
-
-
-def _pad_bias(bias: PairBias, graph: GraphBatch) -> list[Float[Tensor, "graphs heads width width"]]:
-    """The bias of each bucket."""
-    groups = graph.buckets.groups
-    parts = graph.pair_layout.pad(bias).split([g.graphs * g.width**2 for g in groups])
-    return [
-        part.view(g.graphs, g.width, g.width, -1).permute(0, 3, 1, 2) for g, part in zip(groups, parts, strict=True)
-    ]
 
 
 BACKENDS: dict[str, Callable[[Heads, Heads, Heads, GraphBatch, PairBias | None, float], Heads]] = {

@@ -15,6 +15,7 @@ from torch import Tensor
 from mnagt.attention.attend import Heads
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.buckets import split_slots
 
 
 def linear_attend(query: Heads, key: Heads, value: Heads, graph: GraphBatch) -> Heads:
@@ -27,10 +28,10 @@ def linear_attend(query: Heads, key: Heads, value: Heads, graph: GraphBatch) -> 
     with torch.autocast(query.device.type, enabled=False):
         wide = [t.flatten(1, -2) if t.dtype == torch.float64 else t.flatten(1, -2).float() for t in (query, key, value)]
         q, k, v = feature_map(wide[0]), feature_map(wide[1]), wide[2]
-        parts = zip(*(buckets.nodes.pad(t).split([b.slots for b in buckets.groups]) for t in (q, k, v)), strict=True)
+        parts = zip(*(split_slots(buckets.nodes.pad(t), buckets.groups) for t in (q, k, v)), strict=True)
         out = []
         for bucket, part in zip(buckets.groups, parts, strict=True):
-            qs, ks, vs = (t.reshape(bucket.graphs, bucket.width, *t.shape[1:]).transpose(1, 2) for t in part)
+            qs, ks, vs = (t.transpose(1, 2) for t in part)
             if bucket.is_node is not None:
                 ks = ks * bucket.is_node[:, None, :, None].to(ks.dtype)
             z = qs @ (ks.mT @ vs) / (qs @ ks.sum(dim=2, keepdim=True).mT)

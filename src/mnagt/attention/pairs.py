@@ -5,7 +5,6 @@ products with an ``Incidence``: no atomic additions, the same result on every ru
 """
 
 from collections.abc import Callable
-from math import prod
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.batch_cache import cached_per_batch
+from mnagt.graphs.buckets import split_slots
 from mnagt.graphs.dense import dense_blocks
 from mnagt.graphs.sparse import Incidence, ragged_arange, take
 
@@ -108,14 +108,11 @@ def _inner(letters: str) -> str:
 
 def _slots(rows: Float[Tensor, "_ ..."], graph: GraphBatch, *, is_pair: bool) -> list[Tensor]:
     """Bucket by bucket, graphs x width (x width) x ...; zero where a slot is empty."""
-    groups = graph.buckets.groups
-    shapes = [(g.graphs, g.width, g.width) if is_pair else (g.graphs, g.width) for g in groups]
-    layout = graph.pair_layout if is_pair else graph.buckets.nodes
+    groups, layout = graph.buckets.groups, graph.pair_layout if is_pair else graph.buckets.nodes
     out = []
-    for group, shape, part in zip(groups, shapes, layout.pad(rows).split(list(map(prod, shapes))), strict=True):
-        part = part.view(*shape, *rows.shape[1:])
+    for group, part in zip(groups, split_slots(layout.pad(rows), groups, axes=2 if is_pair else 1), strict=True):
         if (is_node := group.is_node) is not None:
             is_there = is_node[:, :, None] & is_node[:, None, :] if is_pair else is_node
-            part = part.masked_fill(~is_there.view(*shape, *[1] * (rows.ndim - 1)), 0)
+            part = part.masked_fill(~is_there.view(*is_there.shape, *[1] * (rows.ndim - 1)), 0)
         out.append(part)
     return out

@@ -1,9 +1,11 @@
 """Graphs of like size side by side: the layout in which dense attention wastes next to nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mnagt.graphs.sparse import ptr_from_counts, ragged_arange
@@ -105,6 +107,15 @@ class Buckets:
             for g in self.groups
         )
         return replace(self, groups=groups, nodes=self.nodes.to(device))
+
+
+def split_slots(
+    slots: Shaped[Tensor, "slots ..."], groups: Sequence[Bucket], *, axes: int = 1
+) -> list[Shaped[Tensor, "graphs width ..."]]:
+    """``slots`` bucket by bucket: graphs x width x ..., with two ``axes`` graphs x width x width x ..."""
+    shapes = [(group.graphs, *[group.width] * axes) for group in groups]
+    parts = slots.split([prod(shape) for shape in shapes])
+    return [part.reshape(*shape, *slots.shape[1:]) for shape, part in zip(shapes, parts, strict=True)]
 
 
 def _layout(sizes: Tensor, width: Tensor, order: Tensor) -> Layout:
