@@ -22,6 +22,7 @@ from mnagt.graphs.buckets import Buckets, split_slots
 from mnagt.registry import lookup
 
 Heads = Float[Tensor, "nodes *heads head_dim"]
+FlatHeads = Float[Tensor, "nodes heads head_dim"]
 PairBias = Float[Tensor, "pairs heads"]
 
 
@@ -95,11 +96,7 @@ def reference(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: PairBias | 
 
 
 def attention_of_graph(
-    q: Float[Tensor, "nodes heads head_dim"],
-    k: Float[Tensor, "nodes heads head_dim"],
-    graph: GraphBatch,
-    g: int,
-    bias: PairBias | Float[Tensor, "pairs 1"] | None = None,
+    q: FlatHeads, k: FlatHeads, graph: GraphBatch, g: int, bias: PairBias | Float[Tensor, "pairs 1"] | None = None
 ) -> Float[Tensor, "heads size size"]:
     """Attention weights of graph ``g``: rows attend, columns are attended to."""
     start, end = graph.node_ptr[g : g + 2].tolist()

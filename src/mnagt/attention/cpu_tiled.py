@@ -18,18 +18,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 Wide = Float[Tensor, "graphs heads width dim"]
+Mask = Float[Tensor, "graphs _ _ width"] | Bool[Tensor, "graphs _ _ width"]
 
 AT_ONCE = 2**22
 """Scores in a tile, at most, unless a single query has more."""
 
 
-def tiled_attention(
-    query: Wide,
-    key: Wide,
-    value: Wide,
-    mask: Float[Tensor, "graphs _ _ width"] | Bool[Tensor, "graphs _ _ width"] | None,
-    dropout: float,
-) -> Wide:
+def tiled_attention(query: Wide, key: Wide, value: Wide, mask: Mask | None, dropout: float) -> Wide:
     """Each query's mixture of the values. ``mask`` says who may attend, or is added to the scores.
 
     What is dropped is drawn from PyTorch's generator.

@@ -9,13 +9,15 @@ from torch import Tensor, nn
 from mnagt.graphs.adjacency import Norm, propagate
 from mnagt.graphs.batch import GraphBatch
 
+Nodes = Float[Tensor, "nodes dim"]
+
 
 class Triplet(NamedTuple):
     """One kernel's view of all nodes."""
 
-    query: Float[Tensor, "nodes dim"]
-    key: Float[Tensor, "nodes dim"]
-    value: Float[Tensor, "nodes dim"]
+    query: Nodes
+    key: Nodes
+    value: Nodes
 
 
 class Hops:
@@ -25,19 +27,17 @@ class Hops:
     k = 0.
     """
 
-    def __init__(
-        self, x: Float[Tensor, "nodes dim"], graph: GraphBatch, gnn: Sequence[nn.Module] = (), norm: Norm = "sym"
-    ) -> None:
+    def __init__(self, x: Nodes, graph: GraphBatch, gnn: Sequence[nn.Module] = (), norm: Norm = "sym") -> None:
         self.graph, self._gnn = graph, gnn
         self._norm: Norm = norm
         self._powers, self._learned = [x], [x]
 
-    def __getitem__(self, k: int) -> Float[Tensor, "nodes dim"]:
+    def __getitem__(self, k: int) -> Nodes:
         while len(self._powers) <= k:
             self._powers.append(propagate(self._powers[-1], self.graph, self._norm))
         return self._powers[k]
 
-    def gnn_output(self, k: int) -> Float[Tensor, "nodes dim"]:
+    def gnn_output(self, k: int) -> Nodes:
         while len(self._learned) <= k:
             self._learned.append(self._gnn[len(self._learned) - 1](self._learned[-1], self.graph))
         return self._learned[k]

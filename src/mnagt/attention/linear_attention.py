@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mnagt.attention.attend import Heads
+from mnagt.attention.attend import FlatHeads, Heads
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.buckets import split_slots
@@ -46,7 +46,7 @@ def feature_map(x: Float[Tensor, "*some dim"]) -> Float[Tensor, "*some dim"]:
 
 
 def linear_attention_of_graph(
-    q: Float[Tensor, "nodes heads head_dim"], k: Float[Tensor, "nodes heads head_dim"], graph: GraphBatch, g: int
+    q: FlatHeads, k: FlatHeads, graph: GraphBatch, g: int
 ) -> Float[Tensor, "heads size size"]:
     """Attention weights of graph ``g``: rows attend, columns are attended to."""
     nodes = slice(*graph.node_ptr[g : g + 2].tolist())

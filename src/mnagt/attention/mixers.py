@@ -7,6 +7,9 @@ from torch import Tensor, nn
 from mnagt.linear import Linear
 from mnagt.ops.functional import mix
 
+KernelOutputs = Float[Tensor, "nodes kernels dim"]
+Nodes = Float[Tensor, "nodes dim"]
+
 
 class Mixer(nn.Module):
     """From the outputs of all kernels to one vector a node."""
@@ -14,7 +17,7 @@ class Mixer(nn.Module):
     def __init__(self, dim: int, kernels: int) -> None:
         super().__init__()
 
-    def forward(self, z: Float[Tensor, "nodes kernels dim"]) -> Float[Tensor, "nodes dim"]:
+    def forward(self, z: KernelOutputs) -> Nodes:
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
 
@@ -31,18 +34,13 @@ class Adaptive(Mixer):
         self.project = Linear(dim, dim, bias=False)  # W
         self.score = nn.Linear(dim, 1, bias=False)  # w
 
-    def weights(self, z: Float[Tensor, "nodes kernels dim"]) -> Float[Tensor, "nodes kernels 1"]:
+    def weights(self, z: KernelOutputs) -> Float[Tensor, "nodes kernels 1"]:
         return self.score(torch.tanh(self.project(z))).softmax(dim=1)
 
-    def forward(self, z: Float[Tensor, "nodes kernels dim"]) -> Float[Tensor, "nodes dim"]:
+    def forward(self, z: KernelOutputs) -> Nodes:
         return self.mix(z)
 
-    def mix(
-        self,
-        z: Float[Tensor, "nodes kernels dim"],
-        factor: Float[Tensor, "dim"] | None = None,
-        residual: Float[Tensor, "nodes dim"] | None = None,
-    ) -> Float[Tensor, "nodes dim"]:
+    def mix(self, z: KernelOutputs, factor: Float[Tensor, "dim"] | None = None, residual: Nodes | None = None) -> Nodes:
         """``residual + factor * self(z)`` as one operation."""
         return mix(z, self.project(z), self.score.weight[0], factor, residual)
 
@@ -50,14 +48,14 @@ class Adaptive(Mixer):
 class Mean(Mixer):
     """All kernels count the same."""
 
-    def forward(self, z: Float[Tensor, "nodes kernels dim"]) -> Float[Tensor, "nodes dim"]:
+    def forward(self, z: KernelOutputs) -> Nodes:
         return z.mean(dim=1)
 
 
 class Sum(Mixer):
     """All kernels added up."""
 
-    def forward(self, z: Float[Tensor, "nodes kernels dim"]) -> Float[Tensor, "nodes dim"]:
+    def forward(self, z: KernelOutputs) -> Nodes:
         return z.sum(dim=1)
 
 
@@ -68,7 +66,7 @@ class Concat(Mixer):
         super().__init__(dim, kernels)
         self.project = Linear(kernels * dim, dim)
 
-    def forward(self, z: Float[Tensor, "nodes kernels dim"]) -> Float[Tensor, "nodes dim"]:
+    def forward(self, z: KernelOutputs) -> Nodes:
         return self.project(z.flatten(1))
 
 

@@ -3,11 +3,9 @@ r"""WL colours: identifiers of the rooted subtrees around nodes, by the Weisfeil
 .. math:: c_0(v) = h(\text{labels of } v), \qquad
           c_{r+1}(v) = h\Bigl(c_r(v), \sum_{e: u \to v} h\bigl(c_r(u), \text{labels of } e\bigr)\Bigr)
 
-Two nodes have the same colour if and, up to rare collisions of the 64-bit hash, only if the trees of walks into them
-are the same. Colours do not depend on the order of nodes.
-
-Where nodes carry no labels, the first iteration would give degrees only. There the ego network :math:`B` of radius 1,
-which no walks determine, enters as well: :math:`c_1(v)` becomes :math:`h(c_1(v), |B|, \#\text{edges in } B)`.
+Two nodes have the same colour exactly if the trees of walks into them are the same, up to rare collisions of the 64-bit
+hash. Where nodes carry no labels, the ego network :math:`B` of radius 1, which no walks determine, enters as well:
+:math:`c_1(v)` becomes :math:`h(c_1(v), |B|, \#\text{edges in } B)`.
 """
 
 from collections.abc import Callable
