@@ -15,7 +15,6 @@ def cross_validation(model: str, accuracies: list[float], epochs: int = 7, *, is
     folds = tuple(
         Fold(
             accuracy,
-            epoch=1,
             history=[
                 {"epoch": e + 1, "loss": 0.5 if is_flat else 1 / (1 + e + i), "valid_accuracy": accuracy}
                 for e in range(epochs)
@@ -25,7 +24,7 @@ def cross_validation(model: str, accuracies: list[float], epochs: int = 7, *, is
         )
         for i, accuracy in enumerate(accuracies)
     )
-    return CrossValidation(model, parameters=12_345, folds=folds, seconds=11.0)
+    return CrossValidation(model, parameters=12_345, folds=folds)
 
 
 def molecule(atoms: list[str], bonds: list[tuple[int, int, str]], layers: int = 2, kernels: int = 3) -> Molecule:

@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from mnagt.data.registry import load_dataset
 from mnagt.experiments.executors import run_parallel
 from mnagt.runs.config import RunConfig
-from mnagt.training.run import Result, train
+from mnagt.training.run import train
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,6 @@ class Fold:
 
     accuracy: float
     """Share of its graphs whose class was predicted, by the weights that validation chose."""
-    epoch: int
-    """The epoch that validation chose."""
     history: list[dict[str, float]]
     """One record an epoch: loss, valid_accuracy, ..."""
     predicted: list[int]
@@ -32,8 +30,6 @@ class CrossValidation:
     model: str
     parameters: int
     folds: tuple[Fold, ...]
-    seconds: float
-    """Training time of all folds together."""
 
     @property
     def mean(self) -> float:
@@ -52,20 +48,19 @@ def cross_validate(
     ``on_fold`` is called with the number of each fold that ends and its outcome.
     """
     configs = [replace(config, split=replace(config.split, fold=i)) for i in range(config.split.folds)]
-    done = {}
+    folds, parameters = {}, 0
     with run_parallel(_run_fold, configs, jobs=jobs) as outcomes:
         for each, outcome in outcomes:
             number = each.split.fold
-            done[number] = outcome()
-            on_fold(number, done[number][0])
-    folds, results = zip(*(done[number] for number in sorted(done)), strict=True)
-    return CrossValidation(config.model, results[0].parameters, folds, sum(result.seconds for result in results))
+            folds[number], parameters = outcome()
+            on_fold(number, folds[number])
+    return CrossValidation(config.model, parameters, tuple(folds[number] for number in sorted(folds)))
 
 
-def _run_fold(config: RunConfig) -> tuple[Fold, Result]:
+def _run_fold(config: RunConfig) -> tuple[Fold, int]:
+    """The results on a fold, and the number of parameters."""
     dataset = load_dataset(config.dataset)
     run = train(config, dataset=dataset)
     predicted = run.trained.outputs(dataset, run.split.test).argmax(dim=1).tolist()
     actual = dataset.targets[run.split.test].tolist()
-    fold = Fold(run.result.test["accuracy"], run.result.epoch, run.history, predicted, actual)
-    return fold, run.result
+    return Fold(run.result.test["accuracy"], run.history, predicted, actual), run.result.parameters

@@ -1,4 +1,4 @@
-"""See it work: the default model on molecules that come with the package, end to end."""
+"""The quickstart: the default model on MUTAG, which comes with the package, from cross-validation to a report."""
 
 import os
 import shutil
@@ -125,17 +125,17 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
     if (folder / RUN).exists():  # of the quickstart before
         shutil.rmtree(folder)
     final = train(run, folder, dataset=dataset)
-    molecules = look_at(final.trained, dataset, final.split.test[:: max(1, len(final.split.test) // 6)][:6])
+    molecules = predict_molecules(final.trained, dataset, final.split.test[:: max(1, len(final.split.test) // 6)][:6])
     names = category_meanings(dataset, "classes")
     evidence = Evidence(
         DATASET, len(dataset), names, tuple(models), molecules, time.monotonic() - start, final.result.device
     )
     write_text(out / "report.html", build_page(evidence))
-    _say_summary(evidence, out, say)
+    _report_summary(evidence, out, say)
     return evidence
 
 
-def look_at(trained: TrainedModel, dataset: PackedDataset, graphs: torch.Tensor) -> list[Molecule]:
+def predict_molecules(trained: TrainedModel, dataset: PackedDataset, graphs: torch.Tensor) -> list[Molecule]:
     """Predictions for these graphs, with the weights that their atoms gave to the kernels."""
     probability = trained.outputs(dataset, graphs).softmax(dim=1)
     atoms, bonds, classes = (category_meanings(dataset, c) for c in ("node_labels/0", "edge_labels/0", "classes"))
@@ -161,7 +161,7 @@ def look_at(trained: TrainedModel, dataset: PackedDataset, graphs: torch.Tensor)
     return molecules
 
 
-def _say_summary(evidence: Evidence, out: Path, say: Callable[[str], None]) -> None:
+def _report_summary(evidence: Evidence, out: Path, say: Callable[[str], None]) -> None:
     say(f"{'accuracy over the folds':38} mean ± deviation")
     for model in evidence.models:
         say(f"  {model.model:36} {100 * model.mean:.1f} ± {100 * model.deviation:.1f}")

@@ -15,7 +15,7 @@ from mnagt.errors import InputError
 from mnagt.experiments.executors import RayConfig
 from mnagt.experiments.ledger import Ledger, trial_key
 from mnagt.experiments.reproduce_tables import EXPERIMENTS, OURS, Experiment, Row
-from mnagt.experiments.statistics import Paired
+from mnagt.experiments.statistics import Paired, holm
 from mnagt.experiments.trials import Summary, run_trials, summarise, with_seed
 from mnagt.inference.model_folder import build_or_explain
 from mnagt.registry import lookup
@@ -107,6 +107,11 @@ class Cell:
         """The test score of each repeat."""
         return {i: self.unit * record["result"]["test"][self.metric] for i, record in self.known.items()}
 
+    @property
+    def mean(self) -> float:
+        """The mean test score; minus infinity where there is none."""
+        return -math.inf if self.summary is None else self.summary.test_mean
+
     def less(self, other: "Cell") -> Paired | None:
         """This less the other, on the repeats that both have; none if there are none."""
         both = [i for i in self.tests if i in other.tests]
@@ -140,6 +145,24 @@ class Findings:
 
     def on(self, dataset: str) -> list[Cell]:
         return [cell for cell in self.cells if cell.dataset == dataset]
+
+    def by_model(self, dataset: str) -> dict[str, list[Cell]]:
+        """The cells that have scores, by model."""
+        found: dict[str, list[Cell]] = {}
+        for cell in self.on(dataset):
+            if cell.summary:
+                found.setdefault(cell.row.model, []).append(cell)
+        return found
+
+    def compare(self, dataset: str) -> dict[str, tuple[Paired, float]]:
+        """Each row less the row that it is held against, and p of that, corrected for how many rows there are."""
+        pairs = {}
+        for cell in self.on(dataset):
+            other = self.cell(cell.row.against, dataset)
+            if other is not None and (pair := cell.less(other)) is not None:
+                pairs[cell.row.name] = pair
+        corrected = holm([pair.p for pair in pairs.values()])
+        return {name: (pair, p) for (name, pair), p in zip(pairs.items(), corrected, strict=True)}
 
 
 def recipe(dataset: str, model: str) -> RunConfig:

@@ -7,24 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from mnagt.experiments import reproduce_text as texts
 from mnagt.experiments.reproduce import PROTOCOLS, Cell, Findings, has_official_split
 from mnagt.experiments.reproduce_tables import OURS
-from mnagt.experiments.reproduce_text import (
-    build_table,
-    compare_rows,
-    describe_protocol,
-    format_entry,
-    format_ours,
-    format_published,
-    format_score,
-    group_by_model,
-    list_columns,
-    list_notices,
-    mean_score,
-    short_name,
-    summarise_dataset,
-    to_markdown,
-)
 from mnagt.experiments.statistics import Paired
 from mnagt.files import write_text
 from mnagt.reports.charts import Bar, bar_chart, line_chart, mean_series
@@ -39,7 +24,7 @@ def write_report(out: Path, findings: Findings) -> None:
     for dataset in findings.datasets:
         for name, picture in draw_figures(findings, dataset).items():
             picture.save(out / "figures" / name)
-    write_text(out / f"{findings.name}.md", to_markdown(findings))
+    write_text(out / f"{findings.name}.md", texts.to_markdown(findings))
     write_text(out / "report.html", build_page(findings))
 
 
@@ -48,7 +33,7 @@ def write_report(out: Path, findings: Findings) -> None:
 
 def draw_figures(findings: Findings, dataset: str) -> dict[str, Picture]:
     """The figures of a data set by the names of their files, as far as there are scores to draw."""
-    stem, models = short_name(dataset).lower(), group_by_model(findings, dataset)
+    stem, models = texts.short_name(dataset).lower(), findings.by_model(dataset)
     match findings.experiment.kind:
         case "sensitivity" if models:
             return {f"{stem}-{findings.name}": _sensitivity(findings, dataset)}
@@ -64,7 +49,7 @@ def draw_figures(findings: Findings, dataset: str) -> dict[str, Picture]:
 def _choose_drawn(findings: Findings, dataset: str) -> list[Cell]:
     """The four whose learning is drawn: ours, the paper's, and the best two others."""
     cells = [cell for cell in findings.on(dataset) if cell.summary]
-    cells.sort(key=lambda cell: (cell.row.model != OURS, cell.row.model != "mnagt-paper", -mean_score(cell)))
+    cells.sort(key=lambda cell: (cell.row.model != OURS, cell.row.model != "mnagt-paper", -cell.mean))
     return cells[:4]
 
 
@@ -85,26 +70,26 @@ def _learning(dataset: str, cells: Sequence[Cell], stem: str) -> dict[str, Pictu
                 values = [[unit * value for value in epoch] for epoch in zip(*(run[key] for run in runs), strict=True)]
                 series.append(mean_series(cell.row.name, i, runs[0]["epoch"], values))
         if series:
-            caption = f"{short_name(dataset)}: {what}"
+            caption = f"{texts.short_name(dataset)}: {what}"
             drawn[f"{stem}-{key}"] = line_chart(caption, series, x_label="epoch", y_label=y_label)
     return drawn
 
 
 def _sensitivity(findings: Findings, dataset: str) -> Picture:
     series = []
-    for i, (model, cells) in enumerate(group_by_model(findings, dataset).items()):
+    for i, (model, cells) in enumerate(findings.by_model(dataset).items()):
         x = [cell.row.at for cell in cells if isinstance(cell.row.at, int)]
         series.append(mean_series(model, i, x, [list(cell.tests.values()) for cell in cells]))
     ticks = sorted({row.at for row in findings.rows if isinstance(row.at, int)})
     cells = [cell for cell in findings.on(dataset) if cell.known]
-    caption, axis = f"{short_name(dataset)}: test {cells[0].metric}", findings.experiment.axis
+    caption, axis = f"{texts.short_name(dataset)}: test {cells[0].metric}", findings.experiment.axis
     return line_chart(caption, series, x_label=axis, y_label=_unit_sign(cells), x_ticks=ticks)
 
 
 def _gains(findings: Findings, dataset: str, model: str) -> Picture | None:
     """How much other mixers gain over the adaptive one; rings are the paper's differences."""
     bars = []
-    for row, (pair, _) in compare_rows(findings, dataset).items():
+    for row, (pair, _) in findings.compare(dataset).items():
         cell = findings.cell(row, dataset)
         if cell is not None and cell.row.model == model:
             other = findings.cell(cell.row.against, dataset)
@@ -113,7 +98,7 @@ def _gains(findings: Findings, dataset: str, model: str) -> Picture | None:
             error = 0.0 if math.isnan(pair.error) else pair.error
             colour = series_style(0 if model == OURS else 1).colour
             bars.append(Bar(str(cell.row.at), pair.mean, colour=colour, error=error, ring=ring))
-    caption = f"{short_name(dataset)}: {model} with another mixer, less {model} with the adaptive one"
+    caption = f"{texts.short_name(dataset)}: {model} with another mixer, less {model} with the adaptive one"
     return bar_chart(caption, bars, x_label="points") if bars else None
 
 
@@ -126,15 +111,15 @@ def _unit_sign(cells: Iterable[Cell]) -> str:
 
 def build_page(findings: Findings) -> str:
     """The page: headline, a section for each data set, other protocols, cost, and where the scores come from."""
-    shown: dict[str, Any] = {"findings": findings, "notices": list_notices(findings), "protocols": PROTOCOLS}
+    shown: dict[str, Any] = {"findings": findings, "notices": texts.list_notices(findings), "protocols": PROTOCOLS}
     shown["tiles"] = [_tile(findings, cell) for cell in findings.cells if cell.row.name == OURS and cell.summary]
     if findings.experiment.kind == "parameters":
-        return render_page("experiments/reproduce.html", **shown, table=build_table(findings))
+        return render_page("experiments/reproduce.html", **shown, table=texts.build_table(findings))
     records = [record for cell in findings.cells for record in cell.known.values()]
     return render_page(
         "experiments/reproduce.html",
         **shown,
-        protocol=describe_protocol(findings),
+        protocol=texts.describe_protocol(findings),
         datasets=[_show_dataset(findings, dataset) for dataset in findings.datasets],
         other_protocols=_list_other_protocols(findings),
         count=len(records),
@@ -147,21 +132,21 @@ def build_page(findings: Findings) -> str:
 
 
 def _tile(findings: Findings, cell: Cell) -> tuple[str, str, str]:
-    number, _, rest = format_ours(cell).partition(" ")
-    name = f"{OURS} on {short_name(cell.dataset)}"
+    number, _, rest = texts.format_ours(cell).partition(" ")
+    name = f"{OURS} on {texts.short_name(cell.dataset)}"
     for row in findings.experiment.rows:
         if row.model == "mnagt-paper" and (claim := row.test.get(cell.dataset)):
-            name += f"; the paper’s MNA-GT {format_score(claim.mean, None, cell.unit)}"
+            name += f"; the paper’s MNA-GT {texts.format_score(claim.mean, None, cell.unit)}"
     return (name, number, f" {rest} {_unit_sign([cell])}")
 
 
 def _show_dataset(findings: Findings, dataset: str) -> dict[str, Any]:
     return {
-        "name": short_name(dataset),
-        "summary": summarise_dataset(findings, dataset),
+        "name": texts.short_name(dataset),
+        "summary": texts.summarise_dataset(findings, dataset),
         "table": _scores(findings, dataset),
-        "has_scores": bool(group_by_model(findings, dataset)),
-        "has_differences": bool(compare_rows(findings, dataset)),
+        "has_scores": bool(findings.by_model(dataset)),
+        "has_differences": bool(findings.compare(dataset)),
         "is_redrawn": findings.config.protocol == "redrawn" and not has_official_split(dataset),
         "figures": [html.figure(picture) for picture in draw_figures(findings, dataset).values()],
     }
@@ -169,21 +154,22 @@ def _show_dataset(findings: Findings, dataset: str) -> dict[str, Any]:
 
 def _scores(findings: Findings, dataset: str) -> Markup:
     """A row for each method: the paper's score, ours, both on an axis, and the paired difference."""
-    cells, wanted, tested = findings.on(dataset), list_columns(findings, dataset), compare_rows(findings, dataset)
+    cells, wanted = findings.on(dataset), texts.list_columns(findings, dataset)
+    tested = findings.compare(dataset)
     ends = [end for cell in cells for end in _extent(cell)]
-    axis = (min(ends), max(ends)) if group_by_model(findings, dataset) and min(ends) < max(ends) else None
+    axis = (min(ends), max(ends)) if findings.by_model(dataset) and min(ends) < max(ends) else None
     columns: list[str | tuple[str, str]] = ["method", *wanted]
     if axis:
         columns.append((f"{axis[0]:.3g} to {axis[1]:.3g}", "sketch"))
     if tested:
         against = OURS if findings.experiment.kind == "scores" else "adaptive"
         columns += [f"less {against}", "p", "trials above, below"]
-    rows, best = [], max(cells, key=mean_score)
+    rows, best = [], max(cells, key=lambda cell: cell.mean)
     for cell in cells:
         line: list[Any] = [cell.row.name]
         for column in wanted.values():
             is_best = cell is best and cell.summary and column == ("ours", "test")
-            text = format_entry(cell, *column)
+            text = texts.format_entry(cell, *column)
             line.append(html.mark(text, "best") if is_best else text)
         if axis:
             line.append(_interval(cell, axis))
@@ -203,7 +189,7 @@ def _interval(cell: Cell, axis: tuple[float, float]) -> str:
     s, found = cell.summary, cell.row.test.get(cell.dataset)
     if s is None:
         return ""
-    label = f"{cell.row.name}: {format_ours(cell)}, paper {format_published(cell)}"
+    label = f"{cell.row.name}: {texts.format_ours(cell)}, paper {texts.format_published(cell)}"
     deviation, ring = 0.0 if math.isnan(s.test_std) else s.test_std, found.mean if found else None
     return html.interval(label, s.test_mean, *axis, deviation, ring, is_ours=cell.row.model == OURS)
 
@@ -220,22 +206,24 @@ def _list_other_protocols(findings: Findings) -> list[tuple[str, list[list[str]]
     for dataset in (name for name in findings.datasets if not has_official_split(name)):
         found = [findings.on(dataset)]
         found += [[cell for cell in cells if cell.dataset == dataset] for cells in findings.elsewhere.values()]
-        lines = [[cells[0].row.name, *map(format_ours, cells)] for cells in zip(*found, strict=True)]
+        lines = [[cells[0].row.name, *map(texts.format_ours, cells)] for cells in zip(*found, strict=True)]
         if lines := [line for line in lines if any(text != "–" for text in line[1:])]:
-            tables.append((short_name(dataset), lines))
+            tables.append((texts.short_name(dataset), lines))
     return tables
 
 
 def _list_costs(findings: Findings) -> tuple[list[str], list[list[str]]]:
     """Head and lines of a table: parameters and training time of each row."""
-    datasets = [dataset for dataset in findings.datasets if group_by_model(findings, dataset)]
+    datasets = [dataset for dataset in findings.datasets if findings.by_model(dataset)]
     lines = []
     for row in findings.rows:
         cells = [findings.cell(row.name, dataset) for dataset in datasets]
         sums = [cell.summary if cell else None for cell in cells]
         pairs = [(f"{s.parameters:,}", f"{s.seconds:.1f}") if s else ("–", "–") for s in sums]
         lines.append([row.name, *(text for pair in pairs for text in pair)])
-    heads = [f"{short_name(dataset)}: {what}" for dataset in datasets for what in ("parameters", "seconds a trial")]
+    heads = [
+        f"{texts.short_name(dataset)}: {what}" for dataset in datasets for what in ("parameters", "seconds a trial")
+    ]
     return ["method", *heads], lines
 
 
@@ -247,7 +235,7 @@ def _list_provenance(findings: Findings, records: Sequence[dict[str, Any]]) -> l
     for dataset in findings.datasets:
         found = [record["dataset"] for c in findings.on(dataset) for record in c.known.values() if "dataset" in record]
         words = "{graphs:,} graphs, {nodes:,} nodes, {edges:,} edges, digest {digest}"
-        facts |= {short_name(dataset): _list_unique(words.format(**each) for each in found)} if found else {}
+        facts |= {texts.short_name(dataset): _list_unique(words.format(**each) for each in found)} if found else {}
     return list(facts.items())
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from mnagt.experiments.reproduce import PROTOCOLS, QUICK_EPOCHS, Cell, Findings, has_official_split
 from mnagt.experiments.reproduce_tables import OURS, PAPER, Printed
-from mnagt.experiments.statistics import Paired, holm
 
 LEVEL = 0.05
 """A p below it counts as shown."""
@@ -123,7 +122,7 @@ def list_notices(findings: Findings) -> list[str]:
 
 def summarise_dataset(findings: Findings, dataset: str) -> str:
     """The conclusion for a data set, computed from the scores."""
-    found = group_by_model(findings, dataset)
+    found = findings.by_model(dataset)
     match findings.experiment.kind:
         case "scores":
             return _best(findings, dataset)
@@ -141,30 +140,6 @@ def summarise_datasets(findings: Findings) -> list[str]:
     return [f"{short_name(dataset)}: {summarise_dataset(findings, dataset)}" for dataset in findings.datasets]
 
 
-def group_by_model(findings: Findings, dataset: str) -> dict[str, list[Cell]]:
-    """The cells that have scores, by model."""
-    found: dict[str, list[Cell]] = {}
-    for cell in findings.on(dataset):
-        if cell.summary:
-            found.setdefault(cell.row.model, []).append(cell)
-    return found
-
-
-def mean_score(cell: Cell) -> float:
-    return -math.inf if cell.summary is None else cell.summary.test_mean
-
-
-def compare_rows(findings: Findings, dataset: str) -> dict[str, tuple[Paired, float]]:
-    """Each row less the row that it is held against, and p of that, corrected for how many rows there are."""
-    pairs = {}
-    for cell in findings.on(dataset):
-        other = findings.cell(cell.row.against, dataset)
-        if other is not None and (pair := cell.less(other)) is not None:
-            pairs[cell.row.name] = pair
-    corrected = holm([pair.p for pair in pairs.values()])
-    return {name: (pair, p) for (name, pair), p in zip(pairs.items(), corrected, strict=True)}
-
-
 def _best(findings: Findings, dataset: str) -> str:
     """Is our default the best? Only a paired test against every row can say so."""
     default, cells = findings.cell(OURS, dataset), findings.on(dataset)
@@ -172,12 +147,12 @@ def _best(findings: Findings, dataset: str) -> str:
     if default is None or default.summary is None or not others:
         return "Not enough was run to compare."
     rows = f"the {len(others) + 1} rows" + ("" if len(others) + 1 == len(cells) else f" run (of {len(cells)})")
-    if higher := [f"{c.row.name} ({format_ours(c)})" for c in others if mean_score(c) >= mean_score(default)]:
+    if higher := [f"{c.row.name} ({format_ours(c)})" for c in others if c.mean >= default.mean]:
         return f"{OURS} ({format_ours(default)}) is not the best of {rows}; as high or higher: {', '.join(higher)}."
-    following = max(others, key=mean_score)
+    following = max(others, key=lambda cell: cell.mean)
     text = f"{OURS} has the highest mean of {rows}, {format_ours(default)}; "
     text += f"next is {following.row.name}, {format_ours(following)}. "
-    tested = compare_rows(findings, dataset)
+    tested = findings.compare(dataset)
     least = 2 / 2 ** min(len(pair.gaps) for pair, _ in tested.values())
     if least >= LEVEL:
         return text + f"So few trials cannot show more: p of the paired test is {least:.2g} at the least."
@@ -192,8 +167,8 @@ def _order(findings: Findings, cells: Sequence[Cell]) -> str:
     model, dataset = cells[0].row.model, cells[0].dataset
     if len(cells) < len(PAPER["ablation"]):
         return f"{model}: not every mixer was run."
-    found = sorted(cells, key=mean_score, reverse=True)
-    signs = [">" if mean_score(high) > mean_score(low) else "=" for high, low in pairwise(found)]
+    found = sorted(cells, key=lambda cell: cell.mean, reverse=True)
+    signs = [">" if high.mean > low.mean else "=" for high, low in pairwise(found)]
     text = f"{model}: " + " ".join(
         f"{c.row.at} ({format_ours(c)}) {sign}" for c, sign in zip(found, [*signs, ""], strict=True)
     )
@@ -201,16 +176,16 @@ def _order(findings: Findings, cells: Sequence[Cell]) -> str:
     text = text.rstrip() + (
         ", the paper's order. " if is_papers else f"; the paper's order is {' > '.join(PAPER['ablation'])}. "
     )
-    tested = {cell.row.at: compare_rows(findings, dataset).get(cell.row.name) for cell in cells}
+    tested = {cell.row.at: findings.compare(dataset).get(cell.row.name) for cell in cells}
     apart = [str(mixer) for mixer, pair in tested.items() if pair and pair[1] < LEVEL]
     return text + f"The paired test tells adaptive from {' and '.join(apart) or 'none of the others'}."
 
 
 def _range(cells: Sequence[Cell]) -> str:
-    high, low = max(cells, key=mean_score), min(cells, key=mean_score)
+    high, low = max(cells, key=lambda cell: cell.mean), min(cells, key=lambda cell: cell.mean)
     if len(cells) == 1:
         return f"{high.row.model} was run at {high.row.at} alone ({format_ours(high)})."
-    if mean_score(high) == mean_score(low):
+    if high.mean == low.mean:
         return f"{high.row.model} gives {format_ours(high)} throughout."
     text = f"{high.row.model} is highest at {high.row.at} ({format_ours(high)})"
     return f"{text} and lowest at {low.row.at} ({format_ours(low)})."

@@ -115,23 +115,22 @@ def _read_svg(figure: "Figure", **options: Any) -> ElementTree.Element:
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None}, **options)
     root = ElementTree.fromstring(file.getvalue())
-    for parent in list(root.iter()):
-        for child in list(parent):
+    for element in list(root.iter()):
+        for child in list(element):
             name = child.tag.split("}")[1]
             if name in ("metadata", "style", "clipPath") or (name == "defs" and not len(child)):
-                parent.remove(child)
+                element.remove(child)
     for element in list(root.iter()):
-        element.tag = element.tag.split("}")[1]
-        element.tail = None
-        if element.tag != "text":
-            element.text = None
-        _clean_attributes(element)
-    root.set("width", f"{float(root.get('width', '0pt')[:-2]):g}")
-    root.set("height", f"{float(root.get('height', '0pt')[:-2]):g}")
+        _clean(element)
+    for side in ("width", "height"):
+        root.set(side, f"{float(root.get(side, '0pt')[:-2]):g}")
     return root
 
 
-def _clean_attributes(element: ElementTree.Element) -> None:
+def _clean(element: ElementTree.Element) -> None:
+    element.tag, element.tail = element.tag.split("}")[1], None
+    if element.tag != "text":
+        element.text = None
     for name in ("clip-path", "target", "version"):
         element.attrib.pop(name, None)
     if link := element.attrib.pop(XLINK, ""):
