@@ -642,15 +642,8 @@ def _services() -> tuple[asyncio.AbstractEventLoop, dict[str, Any]]:
             {"node_labels/0": types, "node_labels/1": ("__NONE__", UNKNOWN, MASK)},
         ),
     }
-    loop = asyncio.new_event_loop()
     apps = {kind: create_app(trained, ServeConfig(window_ms=0)) for kind, trained in models.items()}
-
-    async def open_all() -> None:
-        for app in apps.values():
-            app.state.service.open()
-
-    loop.run_until_complete(open_all())
-    return loop, apps
+    return asyncio.new_event_loop(), apps
 
 
 BODIES = {
