@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import cycle
 from pathlib import Path
@@ -131,17 +131,11 @@ def run_trials(
                 on_failure(job.config, error)
                 continue
             if trial is not None:
-                on_trial(job.config, ledger.append(job.config, trial.result, **_notes(trial, jobs)))
+                notes = {name: value for name, value in vars(trial).items() if name not in ("result", "ran_on")}
+                notes |= {"side_by_side": jobs} if trial.ran_on is None else {"ran_on": trial.ran_on}
+                on_trial(job.config, ledger.append(job.config, trial.result, **notes))
     recorded = ledger.by_key()
     return [recorded[key(config)] for config in configs if key(config) in recorded]
-
-
-def _notes(trial: Trial, jobs: int) -> dict[str, Any]:
-    """What a ledger line has beside settings and result."""
-    notes = {name: value for name, value in asdict(trial).items() if name != "result"}
-    if notes.pop("ran_on") is None:
-        return notes | {"side_by_side": jobs}
-    return notes | {"ran_on": trial.ran_on}
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:

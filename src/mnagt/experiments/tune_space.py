@@ -54,6 +54,8 @@ heads are powers of two, so that heads divide widths. attention_dropout is left 
 
 SHARED = ("epochs", "selection_window", "seed", "cuda_graphs", "activation_checkpointing", "checkpoint_seconds")
 """Settings of training that all trials share: they make trials comparable, or do not change the score."""
+TRAINING = {field.name for field in fields(TrainConfig)} - set(SHARED)
+"""Settings of training that a search may change."""
 
 
 def search_space(
@@ -101,7 +103,7 @@ def read_space(path: Path | str) -> dict[str, Any]:
 
 def with_settings(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """``config`` with these settings, of training or of the model."""
-    training = {name: value for name, value in values.items() if name in _training()}
+    training = {name: value for name, value in values.items() if name in TRAINING}
     return replace(
         config,
         train=replace(config.train, **training),
@@ -115,34 +117,30 @@ def starting_point(config: RunConfig, space: Space) -> dict[str, Any]:
     return {name: settings[name] for name, entry in space.items() if _holds(entry, settings[name])}
 
 
-def _training() -> set[str]:
-    return {field.name for field in fields(TrainConfig)} - set(SHARED)
-
-
 def _settings(config: RunConfig) -> dict[str, Any]:
     """All settings that can be searched, as ``config`` has them."""
-    training = {name: value for name, value in asdict(config.train).items() if name in _training()}
+    training = {name: value for name, value in asdict(config.train).items() if name in TRAINING}
     return training | full_settings(config.model, config.settings)
 
 
-def _entry(config: RunConfig, name: str, told: Any, where: str) -> Range | tuple:
+def _entry(config: RunConfig, name: str, entry: Any, where: str) -> Range | tuple:
     """A line of a ``[space]`` table, every value in it checked as the setting's own."""
     where = f"{where}: {name}"
 
     def check(value: Any) -> Any:
-        if name in _training():
+        if name in TRAINING:
             return getattr(from_dict(TrainConfig, asdict(config.train) | {name: value}, where=where), name)
         settings = full_settings(config.model, config.settings) | {name: value}
         return getattr(from_dict(MODELS[config.model].config, settings, where=where), name)
 
-    if isinstance(told, Mapping):
-        if not {"low", "high"} <= told.keys():
-            raise InputError(f"{where}: a range needs low and high, got: {join_names(told)}")
-        span = from_dict(Range, told, where=where)
+    if isinstance(entry, Mapping):
+        if not {"low", "high"} <= entry.keys():
+            raise InputError(f"{where}: a range needs low and high, got: {join_names(entry)}")
+        span = from_dict(Range, entry, where=where)
         return replace(span, low=check(span.low), high=check(span.high))
-    if not isinstance(told, list | tuple):
-        return (check(told),)
-    values = tuple(check(value) for value in told)
+    if not isinstance(entry, list | tuple):
+        return (check(entry),)
+    values = tuple(check(value) for value in entry)
     if not values or len(set(values)) < len(values):
         raise InputError(f"{where}: expected values to choose from, each once, got {quote(list(values))}")
     return values
