@@ -1,10 +1,7 @@
 """Data sets larger than memory: a folder with a memory-mapped file for each column, written part by part.
 
-A column has the rows of all graphs end to end, as in memory. A mapped data set is a ``PackedDataset`` like any other,
-and a batch reads only its own rows. Tensors with a row for each graph (pointers, targets, official split) are read into
-memory. The others are mapped read-only: writing to one ends the process.
-
-``packed.json`` describes the files. The folder is written atomically.
+Tensors with a row for each graph are read into memory; the others are mapped read-only, and writing to one ends the
+process.
 """
 
 import os

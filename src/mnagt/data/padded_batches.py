@@ -1,9 +1,7 @@
 """Batches of a fixed shape, assembled on the device of the data set, for training steps in CUDA graphs.
 
-A CUDA graph replays the same launches on the same addresses, so all its batches must have one shape. A batch is padded
-to that shape with graphs of up to ``PADDING_GRAPH_SIZE`` nodes, which have self loops only. Layers treat them like any
-other graph. Statistics over nodes and edges must leave them out: ``GraphBatch.padding`` says how many are valid. Their
-targets are missing, so that the loss leaves them out.
+A batch is padded with graphs that have self loops only and no target. Statistics over nodes and edges must leave them
+out: ``GraphBatch.padding`` says how many are valid.
 """
 
 import math

@@ -1,10 +1,4 @@
-"""Data sets of functions from Python sources, in the layout and schema of ogbg-code2: what is this function called?
-
-Graphs are the trees of ``code_trees``, targets the sub-tokens of the functions' names. Names that the language gives
-(``__init__``) and names without a letter or digit (``_``) are no questions, and left out. Of functions with the same
-name and the same tree only the first is kept; a tree is the same whatever its strings, docstrings and numbers say.
-Projects are divided whole, and vocabularies come from the training part.
-"""
+"""Data sets of functions from Python sources, in the layout and schema of ogbg-code2; docs/code.md has the rules."""
 
 import logging
 import os

@@ -1,13 +1,6 @@
-"""Functions of Python sources as trees in the schema of ogbg-code2.
+"""Functions of Python sources as trees in the schema of ogbg-code2, which docs/code.md describes.
 
-The tree is that of a module which holds the one function: node 0 is the ``Module``, node 1 the function, and every
-child counts, contexts and operators too. A node's attribute is the first of its name, arg, string, number, id and attr
-that is set. The function's own name is masked wherever a function of that name is defined in the tree; decorators,
-which often repeat it (``@size.setter``), are left out.
-
-Types have the names that ``ast`` gave them when ogbg-code2 was made, whatever version runs now: ``Str``, ``Num``,
-``Bytes``, ``NameConstant`` and ``Ellipsis`` for ``Constant``, and ``Index`` or ``ExtSlice`` around what stands in
-square brackets. Types that came later (``NamedExpr``, ``Match``, ...) have their own.
+Types have the names that ``ast`` gave them when ogbg-code2 was made, whatever version of Python runs now.
 """
 
 import ast

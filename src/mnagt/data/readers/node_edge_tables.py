@@ -1,12 +1,6 @@
 """Graphs from three tables in a folder, ``graphs``, ``nodes`` and ``edges``, each as CSV, TSV or Parquet.
 
-| table | columns | others |
-| --- | --- | --- |
-| graphs | ``graph`` | targets, groups |
-| nodes | ``graph``, and ``node``, the id that edges use, or else its index in its graph from 0 | node attributes |
-| edges | ``graph``, ``source``, ``target`` | edge attributes |
-
-Rows may come in any order. Graphs are undirected, in the order of their table.
+Rows may come in any order. Graphs are undirected, in the order of their table; docs/own-data.md lists the columns.
 """
 
 from collections.abc import Mapping

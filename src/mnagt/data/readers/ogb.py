@@ -1,14 +1,6 @@
-"""Reads OGB's layout of data sets of graphs (Hu et al., 2020): molecules, and code in the schema of ogbg-code2.
+"""Reads OGB's layout of data sets of graphs (Hu et al., 2020), as docs/data.md describes it: molecules, and code.
 
-``raw/`` holds the graphs end to end as tables without heads: ``num-node-list`` and ``num-edge-list`` say how many rows
-of ``node-feat`` and of ``edge``, where nodes count from 0 in each graph, belong to each graph.
-
-Molecules: a bond stands once in the files, and runs both ways here. Atoms and bonds have the columns of OGB's
-featuriser, with all of its categories, whether they occur or not: models can go from one set to the next.
-
-Code: node columns are type, attribute and depth (``DEEPEST`` and below taken together). Syntax edges run from parent to
-child; next-token edges join each node that has an attribute to the next such in depth-first order. Both also run back;
-an edge's one column says which of the four it is.
+Each edge of the files runs both ways here. Columns have all categories of OGB's featuriser, whether they occur or not.
 """
 
 import csv

@@ -1,12 +1,6 @@
-"""Reads the text layout of the TU collection (Morris et al., 2020): ``NAME_A.txt``, ``NAME_graph_indicator.txt``, ...
+"""Reads the text layout of the TU collection (Morris et al., 2020), as docs/data.md describes it.
 
-Nodes and graphs count from 1; where a 0 occurs among the ids of a file, that file counts from 0. Where graphs count
-from 0 and no edge names node 0, nodes count from 0 too, unless an edge names a node that then would be missing.
-
-Graphs are undirected. Self loops are dropped (:math:`\\hat A` adds its own), the first of equal edges is kept, and
-where only one of (u, v) and (v, u) is there, the other is added with its labels and values.
-
-Labels may be any integers: the categories of a column are its values in order, and the values are kept as names.
+The categories of a column of labels are its values in order, and the values are kept as names.
 """
 
 from pathlib import Path
