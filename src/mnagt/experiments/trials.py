@@ -46,6 +46,11 @@ class Trial:
     ran_on: dict[str, Any] | None = None
     """Machine and versions of a worker on a cluster."""
 
+    def list_notes(self, jobs: int) -> dict[str, Any]:
+        """What a ledger line has beside settings and result."""
+        notes = {name: value for name, value in vars(self).items() if name not in ("result", "ran_on")}
+        return notes | ({"side_by_side": jobs} if self.ran_on is None else {"ran_on": self.ran_on})
+
 
 @dataclass(frozen=True)
 class _Job:
@@ -54,6 +59,10 @@ class _Job:
     config: RunConfig
     remote: RunConfig | None = None
     fingerprint: dict[str, Any] | None = None
+
+    @classmethod
+    def for_cluster(cls, config: RunConfig) -> "_Job":
+        return cls(config, with_absolute_paths(config), _load(config)[1])
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
@@ -88,10 +97,8 @@ def run_trials(
     Args:
         configs: The trials.
         ledger: Where finished trials are recorded. Only this process writes to it.
-        jobs: Trials that run at a time.
         devices: Devices on which trials take turns.
-        ray: A Ray cluster that runs the trials in place of local processes.
-        is_validation_only: Do not score test parts.
+        ray: A Ray cluster that runs the trials in place of ``jobs`` local processes.
         on_trial: Called with each new record.
         on_failure: Called with a trial that failed, and the others go on; without it a failure ends all.
         reporter: Called with the progress of trials that run one at a time.
@@ -109,10 +116,8 @@ def run_trials(
     if missing:
         ledger.check()
     if devices:
-        missing = [replace(config, device=devices[i % len(devices)]) for i, config in enumerate(missing)]
-    todo = [_Job(config) for config in missing]
-    if ray is not None:
-        todo = [_Job(config, with_absolute_paths(config), _load(config)[1]) for config in missing]
+        missing = [replace(config, device=device) for config, device in zip(missing, cycle(devices), strict=False)]
+    todo = [_Job(config) if ray is None else _Job.for_cluster(config) for config in missing]
     run = partial(_run_job, until=until, is_validation_only=is_validation_only)
     if ray is None and jobs == 1:
         run = partial(run, reporter=reporter)
@@ -131,9 +136,7 @@ def run_trials(
                 on_failure(job.config, error)
                 continue
             if trial is not None:
-                notes = {name: value for name, value in vars(trial).items() if name not in ("result", "ran_on")}
-                notes |= {"side_by_side": jobs} if trial.ran_on is None else {"ran_on": trial.ran_on}
-                on_trial(job.config, ledger.append(job.config, trial.result, **notes))
+                on_trial(job.config, ledger.append(job.config, trial.result, **trial.list_notes(jobs)))
     recorded = ledger.by_key()
     return [recorded[key(config)] for config in configs if key(config) in recorded]
 
