@@ -106,12 +106,12 @@ class PackedDataset:
         tensors = [value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)]
         return sum(tensor.nbytes for tensor in (*tensors, *self.encodings.values()))
 
-    @property
+    @cached_property
     def node_columns(self) -> dict[str, Any]:
         """Those of ``node_labels`` and ``node_values`` that there are."""
         return {name: column for name in NODE_COLUMNS if (column := getattr(self, name)) is not None}
 
-    @property
+    @cached_property
     def edge_columns(self) -> dict[str, Any]:
         """Those of ``edge_labels`` and ``edge_values`` that there are."""
         return {name: column for name in EDGE_COLUMNS if (column := getattr(self, name)) is not None}
