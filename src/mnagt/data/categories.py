@@ -57,37 +57,33 @@ def align_categories(
             model's vocabulary has ``UNKNOWN``, they are read as that in either case.
     """
     _check_columns(dataset, features, trained_on)
+    counts = {"node_labels": features.nodes.labels, "edge_labels": features.edges.labels}
     changed: dict[str, Tensor] = {}
-    for kind, counts in (("node_labels", features.nodes.labels), ("edge_labels", features.edges.labels)):
+    columns_of_model = [(kind, column) for kind, widths in counts.items() for column in range(len(widths))]
+    for kind, column in columns_of_model:
         labels: Tensor | None = getattr(dataset, kind)
-        for column, count in enumerate(counts if labels is not None else ()):
-            assert labels is not None
-            key = f"{kind}/{column}"
-            names, model_names = list(dataset.vocabularies.get(key, ())), list(vocabularies.get(key, ()))
-            if names and model_names:
-                if names == model_names[: len(names)]:
-                    continue
-                indices = category_indices(names, model_names)
-            else:
-                num_categories = dataset.label_counts.get(kind, counts)[column]
-                if num_categories <= count:
-                    continue
-                names = list(map(str, range(num_categories)))
-                indices = [i if i < count else NO_CATEGORY for i in range(num_categories)]
-            if NO_CATEGORY in indices and not unknown_as_none:
-                title = f" ({columns[kind][column]!r})" if columns and kind in columns else ""
-                unknown = names[indices.index(NO_CATEGORY)]
-                raise InputError(
-                    f"{dataset.name}: column {column}{title} of {kind} holds {unknown}, which the model does not know; "
-                    f"it was trained on {trained_on}"
-                )
-            if kind not in changed:
-                fits = max(counts) - 1 <= torch.iinfo(labels.dtype).max
-                changed[kind] = labels.clone() if fits else labels.int()
-            changed[kind][:, column] = renumber(changed[kind][:, column], indices)
+        if labels is None:
+            continue
+        key = f"{kind}/{column}"
+        names, model_names = dataset.vocabularies.get(key, ()), vocabularies.get(key, ())
+        if not (names and model_names):  # matched by number
+            names = tuple(map(str, range(dataset.label_counts.get(kind, counts[kind])[column])))
+            model_names = tuple(map(str, range(counts[kind][column])))
+        if list(names) == list(model_names[: len(names)]):
+            continue
+        indices = category_indices(names, model_names)
+        if NO_CATEGORY in indices and not unknown_as_none:
+            title = f" ({columns[kind][column]!r})" if columns and kind in columns else ""
+            raise InputError(
+                f"{dataset.name}: column {column}{title} of {kind} holds {names[indices.index(NO_CATEGORY)]}, which "
+                f"the model does not know; it was trained on {trained_on}"
+            )
+        if kind not in changed:
+            fits = max(counts[kind]) - 1 <= torch.iinfo(labels.dtype).max
+            changed[kind] = labels.clone() if fits else labels.int()
+        changed[kind][:, column] = renumber(changed[kind][:, column], indices)
     if not changed:
         return dataset
-    counts = {"node_labels": features.nodes.labels, "edge_labels": features.edges.labels}
     return replace(
         dataset,
         **changed,
