@@ -18,7 +18,7 @@ KERNELS = {
     | {"_sum_rows"} | NORMS | ATTENTION | LINEAR,
     "mnagt-paper": {"_mix", "_mix_backward", "_sum_rows"} | ATTENTION | LINEAR,
     "gat": ALONG_EDGES | NORMS | LINEAR,
-    "gt": ALONG_EDGES | NORMS | {"_multiply"},  # in half precision its gradients are not summed in shares
+    "gt": ALONG_EDGES | NORMS | {"_multiply"},  # in half precision all rows of its batch fit into one split
     "graphormer": ATTENTION,
 }  # fmt: skip
 
