@@ -18,8 +18,7 @@ from data.tu_files import folder
 
 import mnagt
 from mnagt import load_dataset, read_recipe
-from mnagt.cli import main
-from mnagt.cli.commands import COMMANDS
+from mnagt.cli import COMMANDS, main
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import EMBEDDED
 from mnagt.inference.weights import load_tensors

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mnagt.cli import main
-from mnagt.cli.commands import COMMANDS
+from mnagt.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mnagt"

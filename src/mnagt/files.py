@@ -134,10 +134,9 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """The file's content, or an error that names the file and the line."""
+    content = read_small_file(path)
     try:
-        return json.loads(read_small_file(path).decode("utf-8"))
-    except InputError:
-        raise
+        return json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, thousands of digits, nested too deeply
         raise InputError(f"{path}: not JSON ({error}); it is damaged or was written by something else") from None
 

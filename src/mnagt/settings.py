@@ -21,10 +21,11 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from mnagt.errors import InputError, quote
 from mnagt.files import read_small_file
@@ -38,41 +39,23 @@ LARGEST = 2**40
 
 @dataclass(frozen=True)
 class Bound:
-    """A limit of a number."""
+    """A limit of a number, such as ``Ge(1)``."""
 
+    text: str
+    compare: Callable[[Any, float], bool]
     limit: float
-    text: ClassVar[str]
-    compare: ClassVar[Callable[[Any, float], bool]]
 
     def accepts(self, value: Any) -> bool:
-        return type(self).compare(value, self.limit)
+        return self.compare(value, self.limit)
 
     def __str__(self) -> str:
         return f"{self.text} {self.limit}"
 
 
-class Ge(Bound):
-    """The value is at least ``limit``."""
-
-    text, compare = "at least", operator.ge
-
-
-class Gt(Bound):
-    """The value is above ``limit``."""
-
-    text, compare = "above", operator.gt
-
-
-class Le(Bound):
-    """The value is at most ``limit``."""
-
-    text, compare = "at most", operator.le
-
-
-class Lt(Bound):
-    """The value is below ``limit``; infinity as the limit asks for a finite value."""
-
-    text, compare = "below", operator.lt
+Ge = partial(Bound, "at least", operator.ge)
+Gt = partial(Bound, "above", operator.gt)
+Le = partial(Bound, "at most", operator.le)
+Lt = partial(Bound, "below", operator.lt)  # infinity as the limit asks for a finite value
 
 
 @dataclass(frozen=True)
@@ -196,20 +179,13 @@ def from_word(hint: Any, word: str, where: str) -> Any:
     if word.lower() == "none" and type(None) in _alternatives(hint):
         return None
     kind = next(kind for kind in _alternatives(hint) if kind is not type(None))
-    if kind is bool:
-        if word.lower() not in ("true", "false"):
-            raise InputError(f"{where}: expected true or false, got {word!r}")
-        return word.lower() == "true"
     if typing.get_origin(kind) is tuple:
-        inner = typing.get_args(kind)[0]
-        return tuple(from_word(inner, part, where) for part in word.split(","))
+        return tuple(from_word(typing.get_args(kind)[0], part, where) for part in word.split(","))
+    value: Any = {"true": True, "false": False}.get(word.lower(), word) if kind is bool else word
     if kind in (int, float):
-        try:
+        with suppress(ValueError):
             value = kind(word)
-        except ValueError:
-            raise InputError(f"{where}: expected {_name_type(kind)}, got {word!r}") from None
-        return _convert(hint, value, where)
-    return _convert(hint, Path(word) if kind is Path else word, where)
+    return _convert(hint, value, where)
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
@@ -256,9 +232,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file, or an error naming the file and the line."""
+    content = read_small_file(path)
     try:
-        return tomllib.loads(read_small_file(path).decode("utf-8"))
-    except InputError:
-        raise
+        return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, thousands of digits, nested too deeply
         raise InputError(f"{path}: not TOML: {error}") from None

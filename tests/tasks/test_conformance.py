@@ -17,13 +17,13 @@ from mnagt.tasks import (
     Regression,
     SingleLabel,
     SubTokens,
-    TargetColumn,
     Task,
     Unlabelled,
     task_from_dict,
     task_to_dict,
     word_keys,
 )
+from mnagt.tasks.target_column import TargetColumn
 
 GRAPHS = 23
 SOURCE = Path(mnagt.__file__).parent

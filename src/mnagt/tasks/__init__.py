@@ -5,32 +5,23 @@ from typing import Any
 
 from mnagt.errors import InputError
 from mnagt.registry import lookup
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Score, Suggestion, Task
-from mnagt.tasks.multi_label import MultiLabel
-from mnagt.tasks.regression import Regression
+from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Task, Unlabelled
+from mnagt.tasks.columns import MultiLabel, Regression
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.sub_tokens import END, UNKNOWN, SubTokens, word_key, word_keys
-from mnagt.tasks.target_column import MISSING, TargetColumn, parse_binary, parse_number
-from mnagt.tasks.unlabelled import Unlabelled
 
 __all__ = [
     "END",
-    "MISSING",
     "NO_CLASS",
     "TASKS",
     "UNKNOWN",
     "ExplainedOutput",
     "MultiLabel",
     "Regression",
-    "Score",
     "SingleLabel",
     "SubTokens",
-    "Suggestion",
-    "TargetColumn",
     "Task",
     "Unlabelled",
-    "parse_binary",
-    "parse_number",
     "task_from_dict",
     "task_to_dict",
     "word_key",

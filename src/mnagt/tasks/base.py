@@ -68,6 +68,8 @@ class Task(ABC):
     """Whether a change of the output in either direction is a change of the prediction."""
     missing_target: ClassVar[float] = math.nan
     """The target of a graph without a label."""
+    thresholds_per_output: ClassVar[int] = 0
+    """How many conformal thresholds each output has; 0 where there are no prediction sets."""
     fitted_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that are computed from the training targets."""
 
@@ -80,14 +82,14 @@ class Task(ABC):
     # Description
 
     @property
-    @abstractmethod
-    def num_outputs(self) -> int:
-        """How many outputs a model has for each graph."""
-
-    @property
     def target_names(self) -> tuple[str, ...]:
         """The names of the classes, of the target columns or of the words."""
         return ()
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs a model has for each graph."""
+        return len(self.target_names)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -198,7 +200,7 @@ class Task(ABC):
     @property
     def num_thresholds(self) -> int:
         """How many groups of targets have conformal thresholds of their own."""
-        return 0
+        return self.thresholds_per_output * self.num_outputs
 
     def conformal_scores(self, output: Output, target: Tensor) -> ScoreGroups:
         """Nonconformity scores (the larger, the worse the prediction) of the targets of each group."""
@@ -243,41 +245,25 @@ class Task(ABC):
 
 
 @dataclass(frozen=True)
-class ColumnTask(Task):
-    """A task with one output for each column of the targets; NaN marks missing values."""
+class Unlabelled(Task):
+    """Graphs without targets: a model can predict them, and cannot be trained or evaluated with them."""
 
-    names: tuple[str, ...]
-    is_parsable: ClassVar[bool] = True
-    expected_cell: ClassVar[str]
-    """What a cell of a target column may hold, for messages."""
+    kind: ClassVar[str] = "no targets"
+    metric = "none"
+    is_labelled: ClassVar[bool] = False
+    has_probability: ClassVar[bool] = False
 
-    @property
-    def num_outputs(self) -> int:
-        return len(self.names)
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        raise InputError("these graphs have no targets to learn from")
 
-    @property
-    def target_names(self) -> tuple[str, ...]:
-        return self.names
+    def scores(self, output: Tensor, target: Tensor) -> dict[str, float]:
+        return {}
 
-    def loss_weight(self, target: Float[Tensor, "graphs targets"]) -> Float[Tensor, ""]:
-        return target.isfinite().sum().float()
+    def decode(self, output: Tensor) -> dict[str, list]:
+        return {}
 
     def target_columns(self, requested: Sequence[str] | None) -> Sequence[str]:
-        return self.names if requested is None else requested
-
-    @classmethod
-    def from_columns(cls, columns: Sequence[TargetColumn]) -> "ColumnTask":
-        return cls(tuple(column.name for column in columns))
-
-    def parse_targets(self, columns: Sequence[TargetColumn]) -> Float[Tensor, "graphs targets"]:
-        expected = f"neither {self.expected_cell} nor empty; fix it"
-        parsed = [column.parse(self.parse_cell, math.nan, expected) for column in columns]
-        return torch.tensor(parsed, dtype=torch.float32).T.contiguous()
-
-    @staticmethod
-    @abstractmethod
-    def parse_cell(text: str) -> float | None:
-        """The target in a cell, or None."""
+        return ()
 
 
 def choose_outputs(

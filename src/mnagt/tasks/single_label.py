@@ -35,16 +35,13 @@ class SingleLabel(Task):
     metric = "accuracy"
     is_parsable: ClassVar[bool] = True
     missing_target: ClassVar[float] = NO_CLASS
+    thresholds_per_output: ClassVar[int] = 1
     fitted_fields: ClassVar[tuple[str, ...]] = ("weights",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.classes) < 2:
             raise InputError(f"a classification needs at least 2 classes, got {len(self.classes)}: {self.classes}")
-
-    @property
-    def num_outputs(self) -> int:
-        return len(self.classes)
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -84,9 +81,10 @@ class SingleLabel(Task):
         return {"accuracy": metrics.accuracy(output.argmax(dim=1), target)}
 
     def decode(self, output: Logits) -> dict[str, list]:
-        probability = output.softmax(dim=1).cpu()
-        columns: dict[str, list] = {"prediction": [self.classes[i] for i in probability.argmax(dim=1).tolist()]}
-        return columns | {f"p({name})": probability[:, i].tolist() for i, name in enumerate(self.classes)}
+        probability = output.softmax(dim=1)
+        predicted = [self.classes[i] for i in probability.argmax(dim=1).tolist()]
+        columns = zip(self.classes, probability.T.tolist(), strict=True)
+        return {"prediction": predicted} | {f"p({name})": column for name, column in columns}
 
     def to_probability(self, output: Float[Tensor, "*any classes"]) -> Float[Tensor, "*any classes"]:
         return output.softmax(dim=-1)
@@ -97,10 +95,6 @@ class SingleLabel(Task):
     def target_probability(self, target: Classes) -> Logits:
         one_hot = F.one_hot(target.clamp(min=0), self.num_outputs).float()
         return one_hot.where((target != NO_CLASS)[:, None], torch.nan)
-
-    @property
-    def num_thresholds(self) -> int:
-        return self.num_outputs
 
     def conformal_scores(self, output: Logits, target: Classes) -> ScoreGroups:
         """One minus the probability of the label, for the graphs of each class."""

@@ -17,7 +17,7 @@ from mnagt.data.readers.attributed_graphs import AttributedGraphs
 from mnagt.data.readers.text_table import Table, read_table
 from mnagt.errors import InputError, join_names, quote
 from mnagt.files import check_file_size
-from mnagt.tasks import MISSING
+from mnagt.tasks.target_column import MISSING
 
 PARTS = ("graphs", "nodes", "edges")
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")

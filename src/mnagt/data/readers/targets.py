@@ -11,18 +11,8 @@ from torch import Tensor
 from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, quote
 from mnagt.registry import lookup
-from mnagt.tasks import (
-    MISSING,
-    TASKS,
-    MultiLabel,
-    Regression,
-    SingleLabel,
-    TargetColumn,
-    Task,
-    Unlabelled,
-    parse_binary,
-    parse_number,
-)
+from mnagt.tasks import TASKS, MultiLabel, Regression, SingleLabel, Task, Unlabelled
+from mnagt.tasks.target_column import MISSING, TargetColumn, parse_binary, parse_number
 
 _log = logging.getLogger(__name__)
 
