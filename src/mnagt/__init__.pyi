@@ -12,11 +12,10 @@ from mnagt.experiments.quickstart import quickstart
 from mnagt.experiments.trials import run_trials
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.convert import from_networkx, from_pyg, to_networkx, to_pyg
-from mnagt.inference.calibrate import calibrate
 from mnagt.inference.ensemble import Ensemble
 from mnagt.inference.export import export_onnx, export_torch
 from mnagt.inference.model_folder import TrainedModel, load_model
-from mnagt.inference.predict import evaluate, predict
+from mnagt.inference.predict import calibrate, evaluate, predict
 from mnagt.installation import environment
 from mnagt.models.registry import MODELS, build_model
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig

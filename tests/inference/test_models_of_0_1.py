@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mnagt.inference.calibrate import calibrate
-from mnagt.inference.predict import evaluate, predict
+from mnagt.inference.predict import calibrate, evaluate, predict
 from mnagt.training.progress import Reporter
 from mnagt.training.run import resume
 from mnagt.training.trainer import Interrupted

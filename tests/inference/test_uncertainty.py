@@ -16,11 +16,10 @@ from sklearn.metrics import brier_score_loss
 from mnagt.cli import main
 from mnagt.data.registry import load_dataset
 from mnagt.errors import InputError
-from mnagt.inference.calibrate import calibrate, load_models
 from mnagt.inference.calibration import Calibration, fit_calibration, fit_temperature
-from mnagt.inference.ensemble import Ensemble, average_outputs
+from mnagt.inference.ensemble import Ensemble, average_outputs, load_models
 from mnagt.inference.model_folder import CALIBRATION, load_model
-from mnagt.inference.predict import predict
+from mnagt.inference.predict import calibrate, predict
 from mnagt.metrics import expected_calibration_error
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.tasks import MultiLabel, Regression, SingleLabel, SubTokens, word_keys

@@ -94,7 +94,7 @@ def _write_csv(table: dict[str, list], file: Any) -> None:
 def run_calibrate(args: argparse.Namespace) -> None:
     """Fits temperature scaling and the thresholds of prediction sets on the validation part, saves them in the model's
     folder for `mnagt predict`, and reports the calibration error on the test part, before and after."""
-    from mnagt.inference.calibrate import calibrate
+    from mnagt.inference.predict import calibrate
 
     done = calibrate(args.model, device=args.device)
     print(f"temperature {done.calibration.temperature:.3f}, from {done.calibration.graphs:,} validation graphs")

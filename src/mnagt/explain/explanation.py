@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mnagt.data.in_memory import from_graphs
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import get_smiles
 from mnagt.data.registry import category_meanings
 from mnagt.explain.attribution import Attribution, DeletionCurve, deletion_curve, integrated_gradients
 from mnagt.graphs.batch import GraphBatch
-from mnagt.inference.model_folder import Graphs, TrainedModel, as_dataset
+from mnagt.inference.model_folder import Graphs, TrainedModel
 from mnagt.tasks import ExplainedOutput
 
 
@@ -101,5 +102,5 @@ def _align(
     trained: TrainedModel, graphs: Graphs, indices: Int[Tensor, "explained"] | None, device: torch.device | str
 ) -> tuple[PackedDataset, Int[Tensor, "explained"]]:
     """The graphs in the categories of the model, and the indices of those to explain."""
-    dataset = trained.align(as_dataset(graphs))
+    dataset = trained.align(from_graphs(graphs))
     return dataset.to(device), torch.arange(len(dataset)) if indices is None else indices

@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mnagt.data.in_memory import from_graphs
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.registry import category_meanings
-from mnagt.inference.model_folder import Graphs, TrainedModel, as_dataset
+from mnagt.inference.model_folder import Graphs, TrainedModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ def compute_kernel_statistics(
     device: torch.device | str = "cpu",
 ) -> KernelStatistics | None:
     """Average the kernel weights over the selected graphs, by default all; None for models without such weights."""
-    original = as_dataset(graphs)
+    original = from_graphs(graphs)
     dataset = trained.align(original).to(device)
     indices = torch.arange(len(dataset)) if indices is None else indices
     model = trained.model.to(device).eval()

@@ -8,8 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mnagt.devices import pick_device
 from mnagt.errors import InputError
+from mnagt.inference.calibration import fit_calibration
 from mnagt.inference.model_folder import Graphs, TrainedModel, load_model
+from mnagt.runs.folder import load_run_split, read_split
 from mnagt.tasks import Task
 
 
@@ -37,10 +40,8 @@ class Ensemble(TrainedModel):
                     f"the members of an ensemble have the same task, and model {number} has another than the first: "
                     f"{other.task.describe()}, not {first.task.describe()}; choose models of the same data"
                 )
-        inherited = {
-            field.name: getattr(replace(first, calibration=None), field.name) for field in fields(TrainedModel)
-        }
-        return cls(**inherited, members=tuple(members))
+        inherited = {field.name: getattr(first, field.name) for field in fields(TrainedModel)}
+        return replace(cls(**inherited, members=tuple(members)), calibration=None)
 
     @classmethod
     def load(cls, folders: Sequence[Path | str]) -> "Ensemble":
@@ -71,6 +72,29 @@ class Ensemble(TrainedModel):
         outputs = (member.apply_temperature(member.outputs(graphs, indices, device)) for member in self.members)
         converted = map(self.task.convert_output, outputs, (member.task for member in self.members))
         return torch.stack(list(converted))
+
+
+def load_models(folders: Sequence[Path | str], *, is_calibrated: bool = False, device: str = "auto") -> TrainedModel:
+    """The model in a folder, or those in several as an ``Ensemble``.
+
+    ``is_calibrated``: prediction sets and intervals are needed. An ensemble keeps no calibration; it is then fitted to
+    the validation part that its members share.
+    """
+    if len(folders) == 1:
+        return load_model(folders[0])
+    ensemble = Ensemble.load(folders)
+    if not is_calibrated:
+        return ensemble
+    dataset, split = load_run_split(Path(folders[0]))
+    for folder in folders[1:]:
+        if not torch.equal(read_split(Path(folder), dataset).train.sort().values, split.train.sort().values):
+            raise InputError(
+                f"{folder}: trained on other graphs than {folders[0]}, so none are left to calibrate the two together; "
+                "train members with another --seed and the same --split-seed"
+            )
+    output = ensemble.outputs(dataset, split.valid, pick_device(device))  # those of members are calibrated already
+    calibration = fit_calibration(ensemble.task, output, dataset.targets[split.valid], temperature=1.0)
+    return replace(ensemble, calibration=calibration)
 
 
 def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> Float[Tensor, "some outputs"]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mnagt.data.categories import align_categories
+from mnagt.data.in_memory import from_graphs
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_json, write_text
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.features import Features
+from mnagt.graphs.features import Columns, Features
 from mnagt.inference.calibration import Calibration
-from mnagt.inference.model_card import render_card
 from mnagt.inference.outputs import compute_outputs
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
 from mnagt.inference.weights import (
@@ -41,7 +41,7 @@ from mnagt.models.registry import build_model, full_settings
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.inference_fusion import FusedModel
 from mnagt.settings import from_dict
-from mnagt.tasks import Task, Unlabelled, task_from_dict, task_to_dict
+from mnagt.tasks import UNKNOWN, Suggestion, Task, task_from_dict, task_to_dict
 from mnagt.version import __version__
 
 Graphs = PackedDataset | GraphBatch
@@ -86,6 +86,8 @@ class TrainedModel:
     ) -> Float[Tensor, "some outputs"]:
         """Outputs for the graphs ``indices`` (all, if None), in that order; with a forest, those of the ensemble."""
         dataset, indices = self._read(graphs, indices, device)
+        if len(indices) == 0:
+            return torch.zeros(0, self.task.num_outputs)
         predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None)
         return compute_outputs(predictor, dataset, indices).cpu()
 
@@ -121,7 +123,7 @@ class TrainedModel:
         self, graphs: Graphs, indices: Int[Tensor, "some"] | None, device: torch.device | str
     ) -> tuple[PackedDataset, Int[Tensor, "some"]]:
         """The graphs as the model reads them; both on ``device``."""
-        dataset = self.align(as_dataset(graphs)).to(device)
+        dataset = self.align(from_graphs(graphs)).to(device)
         if next(self.model.parameters()).device != torch.device(device):  # moving a model that is there takes time
             self.to(device)
         return dataset, torch.arange(len(dataset)) if indices is None else indices
@@ -149,9 +151,20 @@ class TrainedModel:
             raise InputError("the model is not calibrated, and no level can be promised; try: mnagt calibrate FOLDER")
         return columns | self.calibration.prediction_sets(self.task, output, level)
 
+    def suggest(self, output: Float[Tensor, "some outputs"]) -> list[list[Suggestion]]:
+        """For a model of code: the most probable names of each function, each with its probability."""
+        return self.task.suggest(self.apply_temperature(output))
+
     def apply_temperature(self, output: Float[Tensor, "some outputs"]) -> Float[Tensor, "some outputs"]:
         """Outputs divided by the temperature, if the model is calibrated."""
         return output if self.calibration is None else output / self.calibration.temperature
+
+    @property
+    def code_vocabularies(self) -> tuple[Sequence[str], Sequence[str]] | None:
+        """The types and attributes of syntax-tree nodes that it knows, if it is a model of code."""
+        types, attributes = (self.vocabularies.get(f"node_labels/{column}", ()) for column in (0, 1))
+        is_of_code = self.task.is_sequence and UNKNOWN in types and UNKNOWN in attributes
+        return (types, attributes) if is_of_code else None
 
     def align(self, dataset: PackedDataset, *, unknown_as_none: bool = False) -> PackedDataset:
         """The graphs with categories numbered as in training (``align_categories``), or an error where it cannot."""
@@ -176,10 +189,9 @@ class TrainedModel:
             "columns": {kind: list(names) for kind, names in self.columns.items()},
         }
         write_json(folder / CONFIG, content)
-        facts = self.model.features, self.model.parameter_count, self.origin, self.columns
-        write_text(folder / CARD, render_card(self.name, self.settings, self.task, *facts))
+        write_text(folder / CARD, _render_card(self))
         if self.calibration is not None:
-            self.save_calibration(folder)
+            write_json(folder / CALIBRATION, self.calibration.to_dict())
         weights = _join_weights(self.model, self.forest)
         save_tensors(folder / WEIGHTS, weights, fingerprints(folder / CONFIG, weights))
 
@@ -194,19 +206,6 @@ class TrainedModel:
     def from_pretrained(cls, folder: Path | str) -> "TrainedModel":
         """The model in ``folder``, as ``load_model``."""
         return load_model(folder)
-
-    def save_calibration(self, folder: Path) -> None:
-        """Write the calibration alone, beside the model."""
-        assert self.calibration is not None
-        write_json(folder / CALIBRATION, self.calibration.to_dict())
-
-
-def as_dataset(graphs: Graphs) -> PackedDataset:
-    """The graphs, which may come as a batch."""
-    if isinstance(graphs, PackedDataset):
-        return graphs
-    unlabelled = replace(graphs, targets=torch.zeros(graphs.num_graphs, 0))
-    return PackedDataset.from_batch("these graphs", Unlabelled(), unlabelled)
 
 
 def build_or_explain(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
@@ -300,3 +299,28 @@ def _are_names(content: Any) -> bool:
     return isinstance(content, dict) and all(
         isinstance(names, list) and all(isinstance(name, str) for name in names) for names in content.values()
     )
+
+
+def _render_card(trained: TrainedModel) -> str:
+    """What there is to know about a model, as Markdown (``model_card.md``). Whatever its origin lacks is left out."""
+    from jinja2 import Environment, FileSystemLoader
+
+    folder = FileSystemLoader(Path(__file__).parent)
+    template = Environment(loader=folder, trim_blocks=True, finalize=_escape).get_template("model_card.md")
+    inputs = "; ".join(_describe_columns(trained, kind) for kind in ("node", "edge"))
+    return template.render(trained=trained, inputs=inputs, version=__version__).rstrip() + "\n"
+
+
+def _describe_columns(trained: TrainedModel, kind: str) -> str:
+    has: Columns = getattr(trained.model.features, f"{kind}s")
+    labels, values = (trained.columns.get(f"{kind}_{what}", ()) for what in ("labels", "values"))
+    parts = [f"`{name}` ({count} categories)" for name, count in zip(labels, has.labels, strict=False)]
+    parts += [f"`{name}` (a number)" for name in values]
+    if not parts and has:
+        parts = [f"{len(has.labels)} categorical and {has.values} continuous columns"]
+    return f"{kind}s: {', '.join(parts) or 'nothing'}"
+
+
+def _escape(value: Any) -> str:
+    """Text for a cell of a table: a name from a file may hold anything."""
+    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,4 +1,4 @@
-"""Predictions, scores and embeddings by the model in a folder, for graphs from a file or data set."""
+"""Predictions, scores, calibration and embeddings by the model in a folder, for graphs from a file or data set."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
@@ -22,13 +22,15 @@ from mnagt.data.registry import find_graph_reader, is_molecule_table, load_datas
 from mnagt.data.splits import PARTS
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.files import write_atomically
-from mnagt.inference.calibrate import load_models
-from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.files import write_atomically, write_json
+from mnagt.inference.calibration import Calibration, fit_calibration
+from mnagt.inference.ensemble import load_models
+from mnagt.inference.model_folder import CALIBRATION, TrainedModel, load_model
+from mnagt.metrics import Reliability
 from mnagt.runs.config import RunConfig
-from mnagt.runs.folder import load_run_dataset, read_run_config, read_split
+from mnagt.runs.folder import load_run_dataset, load_run_split, read_run_config, read_split
 from mnagt.settings import from_dict
-from mnagt.tasks import UNKNOWN, Unlabelled
+from mnagt.tasks import Unlabelled
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +92,41 @@ def _run_config(trained: TrainedModel) -> RunConfig:
     return from_dict(RunConfig, trained.origin.get("run", {}), where="the model's origin")
 
 
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration, and its effect on the test part."""
+
+    calibration: Calibration
+    before: Reliability | None
+    """On the test part; None for regression."""
+    after: Reliability | None
+    test_graphs: int
+
+
+def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
+    """Fit temperature scaling and prediction sets on the validation part, and save them in the model's folder.
+
+    The epoch was selected on the validation part too, so calibration is slightly optimistic; the test part shows by how
+    much.
+
+    Args:
+        folder: The folder of a run.
+        device: cpu, cuda, ...; auto takes a GPU if there is one.
+
+    >>> from mnagt import calibrate, load_model
+    >>> calibrate("runs/a").calibration == load_model("runs/a").calibration
+    True
+    """
+    folder, trained = Path(folder), load_model(folder)
+    dataset, split = load_run_split(folder)
+    valid, test = (trained.outputs(dataset, part, pick_device(device)) for part in (split.valid, split.test))
+    calibration = fit_calibration(trained.task, valid, dataset.targets[split.valid])
+    write_json(folder / CALIBRATION, calibration.to_dict())
+    target = dataset.targets[split.test]
+    before, after = (trained.task.reliability(test / divisor, target) for divisor in (1, calibration.temperature))
+    return Calibrated(calibration, before, after, len(split.test))
+
+
 def predict(
     folder: Path | str | Sequence[Path | str],
     dataset: str,
@@ -119,15 +156,12 @@ def predict(
     """
     folders = [folder] if isinstance(folder, Path | str) else list(folder)
     trained = load_models(folders, is_calibrated=level is not None, device=device)
-    if is_source(dataset) and smiles is None:
+    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
+    if selected.functions is not None:
         if level is not None:
             raise InputError(f"{dataset}: a level is for classes, labels and numbers, not for names; leave it out")
-        return suggest_names(trained, Path(dataset).expanduser(), functions=graphs, device=device)
-    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
-    if len(selected.indices):
-        columns = trained.predict(selected.graphs, selected.indices, pick_device(device), level=level)
-    else:
-        columns = trained.decode(torch.zeros(0, trained.task.num_outputs), level)
+        return _suggest_names(trained, selected.functions, trained.outputs(selected.graphs, device=pick_device(device)))
+    columns = trained.predict(selected.graphs, selected.indices, pick_device(device), level=level)
     if selected.table is None:
         return {"graph": list(selected.ids), **columns}
     return _join_table(selected.table, columns, selected.rows.tolist(), selected.notes)
@@ -194,6 +228,8 @@ class SelectedGraphs:
     """The selected rows of a table of molecules."""
     notes: Mapping[int, str] = field(default_factory=dict)
     """Why rows of the table give no graph, by row."""
+    functions: list[Function] | None = None
+    """The functions that the graphs are of, where they come from a Python file."""
 
 
 def select_graphs(
@@ -205,20 +241,16 @@ def select_graphs(
     if smiles is not None:
         raise InputError(f"{dataset}: a column can only be chosen of a table ({', '.join(TABLES)})")
     if is_source(dataset):
-        functions, source = _read_functions(trained, Path(dataset).expanduser(), graphs)
-        ids, indices = range(len(functions)), torch.arange(len(functions))
-        names = [f"{function.name}, line {function.line}" for function in functions]
-    else:
-        try:
-            source, all_ids = _read_graphs(trained, dataset)
-        except InputError as error:
-            if os.path.exists(dataset) or trained.model.features != FEATURES:
-                raise
-            return _select_rows(_one_molecule(dataset, error), trained, graphs, "smiles")
-        indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
-        ids = [all_ids[index] for index in indices.tolist()]
-        names = [f"graph {each}" for each in ids]
-    return SelectedGraphs(source, indices, ids, names, torch.arange(len(indices)))
+        return _select_functions(Path(dataset).expanduser(), trained, graphs)
+    try:
+        source, all_ids = _read_graphs(trained, dataset)
+    except InputError as error:
+        if os.path.exists(dataset) or trained.model.features != FEATURES:
+            raise
+        return _select_rows(_one_molecule(dataset, error), trained, graphs, "smiles")
+    indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
+    ids = [all_ids[index] for index in indices.tolist()]
+    return SelectedGraphs(source, indices, ids, [f"graph {each}" for each in ids], torch.arange(len(indices)))
 
 
 def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None) -> SelectedGraphs:
@@ -276,28 +308,9 @@ def is_source(path: str | Path) -> bool:
     return str(path).endswith(".py")
 
 
-def suggest_names(
-    trained: TrainedModel, path: Path, *, functions: Sequence[int] | None = None, device: str = "auto"
-) -> dict[str, list]:
-    """The functions of a Python file, or those chosen by number, and the names that a model of code predicts.
-
-    Columns: line and name of each function, then the most probable names, each with its probability.
-    """
-    read, graphs = _read_functions(trained, path, functions)
-    output = trained.apply_temperature(trained.outputs(graphs, device=pick_device(device)))
-    table: dict[str, list] = {"line": [each.line for each in read], "function": [each.name for each in read]}
-    for number, suggestions in enumerate(zip(*trained.task.suggest(output), strict=True), start=1):
-        table[f"name {number}"] = ["_".join(words) for words, _ in suggestions]
-        table[f"p({number})"] = [probability for _, probability in suggestions]
-    return table
-
-
-def _read_functions(
-    trained: TrainedModel, path: Path, functions: Sequence[int] | None
-) -> tuple[list[Function], PackedDataset]:
-    """The chosen functions of the file, and their graphs, for a model of code."""
-    types, attributes = (trained.vocabularies.get(f"node_labels/{column}", ()) for column in (0, 1))
-    if not trained.task.is_sequence or UNKNOWN not in types or UNKNOWN not in attributes:
+def _select_functions(path: Path, trained: TrainedModel, functions: Sequence[int] | None) -> SelectedGraphs:
+    vocabularies = trained.code_vocabularies
+    if vocabularies is None:
         raise InputError(
             f"{path}: only a model of code can name functions, and this one was trained on "
             f"{trained.origin.get('dataset', 'other graphs')}; try: mnagt train stdlib"
@@ -306,4 +319,20 @@ def _read_functions(
     read = [read[number] for number in _check_indices(functions, len(read), f"{path} has functions").tolist()]
     if clipped := sum(function.is_clipped for function in read):
         _log.warning("%s: %d functions are so long that only their beginning is read", path, clipped)
-    return read, encode_functions(read, types, attributes)
+    graphs, indices = encode_functions(read, *vocabularies), torch.arange(len(read))
+    names = [f"{function.name}, line {function.line}" for function in read]
+    return SelectedGraphs(graphs, indices, range(len(read)), names, indices, functions=read)
+
+
+def _suggest_names(
+    trained: TrainedModel, functions: Sequence[Function], output: Float[Tensor, "functions outputs"]
+) -> dict[str, list]:
+    """Line and name of each function, then the most probable names by the model, each with its probability."""
+    table: dict[str, list] = {
+        "line": [function.line for function in functions],
+        "function": [function.name for function in functions],
+    }
+    for number, suggestions in enumerate(zip(*trained.suggest(output), strict=True), start=1):
+        table[f"name {number}"] = ["_".join(words) for words, _ in suggestions]
+        table[f"p({number})"] = [probability for _, probability in suggestions]
+    return table

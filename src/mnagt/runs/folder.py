@@ -54,3 +54,9 @@ def read_split(folder: Path, dataset: PackedDataset) -> Split:
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError):
         raise InputError(f"{folder / SPLIT}: damaged or not a split; restore it or train again") from None
     return split
+
+
+def load_run_split(folder: Path) -> tuple[PackedDataset, Split]:
+    """Load the data set of the run in ``folder``, and its split."""
+    dataset = load_run_dataset(read_run_config(folder))
+    return dataset, read_split(folder, dataset)

@@ -94,7 +94,7 @@ def create_app(model: TrainedModel | Path | str, config: ServeConfig | None = No
         app.exception_handler(kind)(_format_error)
     _add_routes(app, service, Depends(_require_token(config.token)))
     for path, name in FILES.items():
-        app.add_api_route(path, _send_file(PAGE / name), include_in_schema=False)
+        app.add_route(path, lambda request, name=name: FileResponse(PAGE / name), include_in_schema=False)
     return app
 
 
@@ -137,13 +137,6 @@ def _add_routes(app: FastAPI, service: Service, token: Any) -> None:
     async def metrics() -> PlainTextResponse:
         """Counters of the process that answers, in Prometheus's text format."""
         return PlainTextResponse(service.metrics.to_text(), media_type="text/plain; version=0.0.4")
-
-
-def _send_file(path: Path) -> Callable[[], Awaitable[FileResponse]]:
-    async def send() -> FileResponse:
-        return FileResponse(path)
-
-    return send
 
 
 async def _format_error(request: Request, error: Exception) -> Response:

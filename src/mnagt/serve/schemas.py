@@ -19,7 +19,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.serve.config import ServeConfig
-from mnagt.tasks import UNKNOWN, Unlabelled
+from mnagt.tasks import Unlabelled
 
 Number = Annotated[StrictInt, Field(ge=-1, lt=2**31)]
 Label = Number | StrictStr
@@ -79,7 +79,7 @@ def list_input_kinds(trained: TrainedModel) -> tuple[str, ...]:
     """The fields of a request that the model can read."""
     can_read = {
         "smiles": trained.model.features == FEATURES,
-        "code": _code_vocabularies(trained) is not None,
+        "code": trained.code_vocabularies is not None,
         "graphs": True,
     }
     return tuple(kind for kind, can in can_read.items() if can)
@@ -129,17 +129,8 @@ def _read_code(code: str, trained: TrainedModel, limits: ServeConfig) -> Request
         line = "" if error.line is None else f", line {error.line}"
         raise InputError(f"code{line}: {error}; it is not Python") from None
     _check_count("code", len(found), limits, "functions")
-    vocabularies = _code_vocabularies(trained)
-    assert vocabularies is not None
-    return RequestGraphs(encode_functions(found, *vocabularies, name="code"), found)
-
-
-def _code_vocabularies(trained: TrainedModel) -> tuple[Sequence[str], Sequence[str]] | None:
-    """The types and attributes of syntax-tree nodes that the model has, if it names functions."""
-    types, attributes = (trained.vocabularies.get(f"node_labels/{column}", ()) for column in (0, 1))
-    if trained.task.is_sequence and UNKNOWN in types and UNKNOWN in attributes:
-        return types, attributes
-    return None
+    assert trained.code_vocabularies is not None
+    return RequestGraphs(encode_functions(found, *trained.code_vocabularies, name="code"), found)
 
 
 def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:

@@ -99,7 +99,7 @@ class Service:
         """A JSON object for each graph."""
         _check_finite(output)
         if request.functions:
-            suggestions = self.trained.task.suggest(output)
+            suggestions = self.trained.suggest(output)
             return [
                 {
                     "line": function.line,

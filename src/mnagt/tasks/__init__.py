@@ -5,7 +5,7 @@ from typing import Any
 
 from mnagt.errors import InputError
 from mnagt.registry import lookup
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Task, Unlabelled
+from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Suggestion, Task, Unlabelled
 from mnagt.tasks.columns import MultiLabel, Regression
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.sub_tokens import END, UNKNOWN, SubTokens, word_key, word_keys
@@ -20,6 +20,7 @@ __all__ = [
     "Regression",
     "SingleLabel",
     "SubTokens",
+    "Suggestion",
     "Task",
     "Unlabelled",
     "task_from_dict",
