@@ -12,9 +12,16 @@ from markup import Elements, is_self_contained, numbers
 
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.reproduce import Findings, ReproduceConfig, list_trials, reproduce
-from mnagt.experiments.reproduce_report import build_page, draw_figures, write_report
+from mnagt.experiments.reproduce_report import (
+    build_page,
+    build_table,
+    draw_figures,
+    list_notices,
+    summarise_dataset,
+    to_markdown,
+    write_report,
+)
 from mnagt.experiments.reproduce_tables import EXPERIMENTS
-from mnagt.experiments.reproduce_text import build_table, list_notices, summarise_dataset, to_markdown
 from mnagt.training.run import Result
 
 HIGH = (0.85, 0.86, 0.84, 0.87, 0.83, 0.86, 0.85, 0.88, 0.82, 0.86)

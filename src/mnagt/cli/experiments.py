@@ -179,9 +179,8 @@ def run_reproduce(args: argparse.Namespace) -> int:
     report: one HTML page, a Markdown table, figures."""
     from mnagt.experiments.ledger import Ledger
     from mnagt.experiments.reproduce import ReproduceConfig, reproduce
-    from mnagt.experiments.reproduce_report import write_report
+    from mnagt.experiments.reproduce_report import build_table, list_notices, summarise_datasets, write_report
     from mnagt.experiments.reproduce_tables import EXPERIMENTS
-    from mnagt.experiments.reproduce_text import build_table, list_notices, summarise_datasets
     from mnagt.registry import lookup
     from mnagt.training.progress import Live
 

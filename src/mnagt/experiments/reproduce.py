@@ -14,7 +14,7 @@ from mnagt.devices import pick_device
 from mnagt.errors import InputError
 from mnagt.experiments.executors import RayConfig
 from mnagt.experiments.ledger import Ledger, trial_key
-from mnagt.experiments.reproduce_tables import EXPERIMENTS, OURS, Experiment, Row
+from mnagt.experiments.reproduce_tables import EXPERIMENTS, OURS, Experiment, Printed, Row
 from mnagt.experiments.statistics import Paired, holm
 from mnagt.experiments.trials import Summary, run_trials, summarise, with_seed
 from mnagt.inference.model_folder import build_or_explain
@@ -112,10 +112,46 @@ class Cell:
         """The mean test score; minus infinity where there is none."""
         return -math.inf if self.summary is None else self.summary.test_mean
 
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the test score; 0 where it is not known."""
+        return 0.0 if self.summary is None or math.isnan(self.summary.test_std) else self.summary.test_std
+
     def less(self, other: "Cell") -> Paired | None:
         """This less the other, on the repeats that both have; none if there are none."""
         both = [i for i in self.tests if i in other.tests]
         return Paired(tuple(self.tests[i] - other.tests[i] for i in both)) if both else None
+
+    @property
+    def unit_sign(self) -> str:
+        return "%" if self.unit == 100 else ""
+
+    @property
+    def ours(self) -> str:
+        """Our test score, or number of parameters."""
+        return self.show("ours", "test")
+
+    def show(self, who: str, part: str) -> str:
+        """A score on a part (valid or test) as the paper prints it, of the ``paper`` or ``ours``; – if there is none.
+
+        Ours comes with the number of trials where some are missing. Where nothing is trained, parameters are shown.
+        """
+        if who == "paper":
+            printed: Printed | None = getattr(self.row, part).get(self.dataset)
+            score = "–" if printed is None else format_score(*printed, 1.0 if printed.mean < 1 else 100.0)
+            return self.row.count.get(self.dataset, score)
+        s = self.summary
+        if s is None:
+            return "–" if self.counted is None else f"{self.counted:,}"
+        scores = (s.test_mean, s.test_std) if part == "test" else (s.valid_mean, None)
+        missing = "" if s.trials == len(self.records) else f" ({s.trials} of {len(self.records)})"
+        return format_score(*scores, self.unit) + missing
+
+
+def format_score(value: float, std: float | None, unit: float, sign: str = "") -> str:
+    """Two digits of a percentage, four of a share; a deviation that is not known is left out."""
+    digits = 2 if unit == 100 else 4
+    return f"{value:{sign}.{digits}f}" + ("" if std is None or math.isnan(std) else f" ± {std:.{digits}f}")
 
 
 @dataclass(frozen=True)
@@ -140,11 +176,18 @@ class Findings:
     def rows(self) -> tuple[Row, ...]:
         return tuple({cell.row.name: cell.row for cell in self.cells}.values())
 
-    def cell(self, row: str | None, dataset: str) -> Cell | None:
-        return next((cell for cell in self.on(dataset) if cell.row.name == row), None)
+    def cell(self, name: str | None, dataset: str) -> Cell:
+        """What is known of a row on a data set: nothing, where it was left out."""
+        row = next((row for row in self.rows if row.name == name), Row("", ""))
+        return next((cell for cell in self.on(dataset) if cell.row is row), Cell(row, dataset))
 
     def on(self, dataset: str) -> list[Cell]:
         return [cell for cell in self.cells if cell.dataset == dataset]
+
+    def records(self, dataset: str | None = None) -> list[dict[str, Any]]:
+        """The records of all trials, or of those on a data set."""
+        cells = self.cells if dataset is None else self.on(dataset)
+        return [record for cell in cells for record in cell.known.values()]
 
     def by_model(self, dataset: str) -> dict[str, list[Cell]]:
         """The cells that have scores, by model."""
@@ -158,8 +201,7 @@ class Findings:
         """Each row less the row that it is held against, and p of that, corrected for how many rows there are."""
         pairs = {}
         for cell in self.on(dataset):
-            other = self.cell(cell.row.against, dataset)
-            if other is not None and (pair := cell.less(other)) is not None:
+            if (pair := cell.less(self.cell(cell.row.against, dataset))) is not None:
                 pairs[cell.row.name] = pair
         corrected = holm([pair.p for pair in pairs.values()])
         return {name: (pair, p) for (name, pair), p in zip(pairs.items(), corrected, strict=True)}

@@ -1,22 +1,22 @@
-"""The results of an experiment as files: an HTML report, a Markdown table, and figures."""
+"""The results of an experiment: tables and conclusions as text, a Markdown file, figures, and an HTML page."""
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
-from mnagt.experiments import reproduce_text as texts
-from mnagt.experiments.reproduce import PROTOCOLS, Cell, Findings, has_official_split
-from mnagt.experiments.reproduce_tables import OURS
-from mnagt.experiments.statistics import Paired
+from mnagt.experiments.reproduce import PROTOCOLS, QUICK_EPOCHS, Cell, Findings, format_score, has_official_split
+from mnagt.experiments.reproduce_tables import OURS, PAPER
 from mnagt.files import write_text
 from mnagt.reports.charts import Bar, bar_chart, line_chart, mean_series
-from mnagt.reports.page import html, render_page
+from mnagt.reports.page import render_page
 from mnagt.reports.picture import Picture
 from mnagt.reports.theme import series_style
 from mnagt.training.progress import clock
+
+LEVEL = 0.05
+"""A p below it counts as shown."""
 
 
 def write_report(out: Path, findings: Findings) -> None:
@@ -24,8 +24,147 @@ def write_report(out: Path, findings: Findings) -> None:
     for dataset in findings.datasets:
         for name, picture in draw_figures(findings, dataset).items():
             picture.save(out / "figures" / name)
-    write_text(out / f"{findings.name}.md", texts.to_markdown(findings))
+    write_text(out / f"{findings.name}.md", to_markdown(findings))
     write_text(out / "report.html", build_page(findings))
+
+
+def short_name(dataset: str) -> str:
+    """The name of a data set that may be a path."""
+    return Path(dataset).stem
+
+
+# --- tables and notices ---
+
+
+def list_columns(findings: Findings, dataset: str) -> dict[str, tuple[str, str]]:
+    """The columns of figures on a data set by their heads: who found it, and on which part."""
+    cells = findings.on(dataset)
+    has_paper = any(dataset in cell.row.test or dataset in cell.row.count for cell in cells)
+    people = ("paper", "ours") if has_paper else ("ours",)
+    if any(dataset in cell.row.valid for cell in cells):
+        parts = {"validation": "valid", "test": "test"}
+        return {f"{who}, {name}": (who, part) for name, part in parts.items() for who in people}
+    return {who: (who, "test") for who in people}
+
+
+def build_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
+    """All figures: a head, and a line for each row."""
+    head, lines = ["method"], {row.name: [row.name] for row in findings.rows}
+    for dataset in findings.datasets:
+        columns = list_columns(findings, dataset)
+        head += [f"{short_name(dataset)}, {name}" for name in columns]
+        for name, line in lines.items():
+            cell = findings.cell(name, dataset)
+            line += [cell.show(*column) for column in columns.values()]
+    return head, list(lines.values())
+
+
+def to_markdown(findings: Findings) -> str:
+    """The table and what it says, for a README."""
+    head, lines = build_table(findings)
+    bold = [[f"**{cell}**" for cell in line] if line[0] == OURS else line for line in lines]
+    drawn = "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *bold])
+    parts = [f"## {findings.experiment.title}", findings.experiment.about, drawn, *list_notices(findings)]
+    if findings.experiment.kind != "parameters":
+        parts += [describe_protocol(findings), *summarise_datasets(findings)]
+    return "\n\n".join(parts) + "\n"
+
+
+def describe_protocol(findings: Findings) -> str:
+    """How it was measured."""
+    count, first = len(findings.config.repeats(findings.experiment)), findings.config.first_seed
+    repeats = f"{count} folds" if findings.config.protocol == "folds" else f"seeds {first} to {first + count - 1}"
+    words = PROTOCOLS[findings.config.protocol]
+    if all(map(has_official_split, findings.datasets)):
+        words = "the official split of each data set; trials differ in their weights"
+    return (
+        f"Protocol: {words} ({repeats}). Validation chooses the epoch; the test part is scored once. Figures are means "
+        "± standard deviations."
+    )
+
+
+def list_notices(findings: Findings) -> list[str]:
+    """Warnings that a reader needs before using a score: quick runs, missing trials, different data."""
+    lines = []
+    if findings.config.is_quick:
+        lines.append(f"A quick look, {QUICK_EPOCHS} epochs and few seeds: no figure here is a result.")
+    lines += findings.problems
+    count, wanted = len(findings.records()), sum(len(cell.records) for cell in findings.cells)
+    if count < wanted:
+        lines.append(f"Incomplete: {count} of {wanted} trials are in the ledger; what is missing shows as –.")
+    for dataset in findings.datasets:
+        if len({record["dataset"]["digest"] for record in findings.records(dataset) if "dataset" in record}) > 1:
+            lines.append(f"{short_name(dataset)}: the trials ran on different versions of the data set.")
+    return lines
+
+
+# --- conclusions ---
+
+
+def summarise_dataset(findings: Findings, dataset: str) -> str:
+    """The conclusion for a data set, computed from the scores."""
+    found = findings.by_model(dataset)
+    match findings.experiment.kind:
+        case "scores":
+            return _best(findings, dataset)
+        case "ablation" if found:
+            return " ".join(_order(findings, cells) for cells in found.values())
+        case "sensitivity" if found:
+            return " ".join(_range(cells) for cells in found.values())
+    return "Nothing of it was run yet."
+
+
+def summarise_datasets(findings: Findings) -> list[str]:
+    """The conclusion for each data set; none for counted parameters."""
+    if findings.experiment.kind == "parameters":
+        return []
+    return [f"{short_name(dataset)}: {summarise_dataset(findings, dataset)}" for dataset in findings.datasets]
+
+
+def _best(findings: Findings, dataset: str) -> str:
+    """Is our default the best? Only a paired test against every row can say so."""
+    default, cells = findings.cell(OURS, dataset), findings.on(dataset)
+    others = [cell for cell in cells if cell.summary and cell.row.name != OURS]
+    if default.summary is None or not others:
+        return "Not enough was run to compare."
+    rows = f"the {len(others) + 1} rows" + ("" if len(others) + 1 == len(cells) else f" run (of {len(cells)})")
+    if higher := [f"{c.row.name} ({c.ours})" for c in others if c.mean >= default.mean]:
+        return f"{OURS} ({default.ours}) is not the best of {rows}; as high or higher: {', '.join(higher)}."
+    following = max(others, key=lambda cell: cell.mean)
+    text = f"{OURS} has the highest mean of {rows}, {default.ours}; next is {following.row.name}, {following.ours}. "
+    tested = findings.compare(dataset)
+    least = 2 / 2 ** min(len(pair.gaps) for pair, _ in tested.values())
+    if least >= LEVEL:
+        return text + f"So few trials cannot show more: p of the paired test is {least:.2g} at the least."
+    if unshown := [f"{name} (p {p:.2g})" for name, (_, p) in tested.items() if p >= LEVEL]:
+        return text + f"The paired test does not show it above {', '.join(unshown)}: that it is best is not shown."
+    most = max(p for _, p in tested.values())
+    return text + f"The paired test shows it above each of them (p {most:.2g} at most)."
+
+
+def _order(findings: Findings, cells: Sequence[Cell]) -> str:
+    """Do the mixers come in the paper's order?"""
+    model, dataset = cells[0].row.model, cells[0].dataset
+    if len(cells) < len(PAPER["ablation"]):
+        return f"{model}: not every mixer was run."
+    found = sorted(cells, key=lambda cell: cell.mean, reverse=True)
+    signs = [">" if high.mean > low.mean else "=" for high, low in pairwise(found)]
+    mixers = " ".join(f"{c.row.at} ({c.ours}) {sign}" for c, sign in zip(found, [*signs, ""], strict=True)).rstrip()
+    is_papers = [cell.row.at for cell in found] == list(PAPER["ablation"]) and "=" not in signs
+    order = ", the paper's order" if is_papers else f"; the paper's order is {' > '.join(PAPER['ablation'])}"
+    tested = {cell.row.at: findings.compare(dataset).get(cell.row.name) for cell in cells}
+    apart = " and ".join(str(mixer) for mixer, pair in tested.items() if pair and pair[1] < LEVEL)
+    return f"{model}: {mixers}{order}. The paired test tells adaptive from {apart or 'none of the others'}."
+
+
+def _range(cells: Sequence[Cell]) -> str:
+    """At which value of what was varied is the score highest, and lowest?"""
+    high, low = max(cells, key=lambda cell: cell.mean), min(cells, key=lambda cell: cell.mean)
+    if len(cells) == 1:
+        return f"{high.row.model} was run at {high.row.at} alone ({high.ours})."
+    if high.mean == low.mean:
+        return f"{high.row.model} gives {high.ours} throughout."
+    return f"{high.row.model} is highest at {high.row.at} ({high.ours}) and lowest at {low.row.at} ({low.ours})."
 
 
 # --- figures ---
@@ -33,77 +172,63 @@ def write_report(out: Path, findings: Findings) -> None:
 
 def draw_figures(findings: Findings, dataset: str) -> dict[str, Picture]:
     """The figures of a data set by the names of their files, as far as there are scores to draw."""
-    stem, models = texts.short_name(dataset).lower(), findings.by_model(dataset)
+    stem, models = short_name(dataset).lower(), findings.by_model(dataset)
     match findings.experiment.kind:
         case "sensitivity" if models:
-            return {f"{stem}-{findings.name}": _sensitivity(findings, dataset)}
+            return {f"{stem}-{findings.name}": _draw_sensitivity(findings, dataset)}
         case "ablation":
-            gains = {f"{stem}-{findings.name}-{model}": _gains(findings, dataset, model) for model in models}
+            gains = {f"{stem}-{findings.name}-{model}": _draw_gains(findings, models[model]) for model in models}
             drawn = {name: picture for name, picture in gains.items() if picture is not None}
-            return drawn | _learning(dataset, models.get(OURS, []), stem)
-        case "scores":
-            return _learning(dataset, _choose_drawn(findings, dataset), stem)
+            return drawn | _draw_learning(dataset, models.get(OURS, []))
+        case "scores":  # ours, the paper's, and the best two others
+            cells = [cell for cell in findings.on(dataset) if cell.summary]
+            cells.sort(key=lambda cell: (cell.row.model != OURS, cell.row.model != "mnagt-paper", -cell.mean))
+            return _draw_learning(dataset, cells[:4])
     return {}
 
 
-def _choose_drawn(findings: Findings, dataset: str) -> list[Cell]:
-    """The four whose learning is drawn: ours, the paper's, and the best two others."""
-    cells = [cell for cell in findings.on(dataset) if cell.summary]
-    cells.sort(key=lambda cell: (cell.row.model != OURS, cell.row.model != "mnagt-paper", -cell.mean))
-    return cells[:4]
-
-
-def _learning(dataset: str, cells: Sequence[Cell], stem: str) -> dict[str, Picture]:
+def _draw_learning(dataset: str, cells: Sequence[Cell]) -> dict[str, Picture]:
     """Loss and validation score by epoch, of the trials whose curves are in the ledger."""
-    if not cells:
-        return {}
-    metric = cells[0].metric
-    wanted = {
-        "loss": ("training loss", "", 1.0),
-        f"valid_{metric}": (f"validation {metric}", _unit_sign(cells), cells[0].unit),
-    }
     drawn = {}
-    for key, (what, y_label, unit) in wanted.items():
+    for is_loss in (True, False) if cells else ():
+        metric = cells[0].metric
+        key, what = ("loss", "training loss") if is_loss else (f"valid_{metric}", f"validation {metric}")
+        unit, y_label = (1.0, "") if is_loss else (cells[0].unit, cells[0].unit_sign)
         series = []
         for i, cell in enumerate(cells):
             if runs := [record["curves"] for record in cell.known.values() if "curves" in record]:
                 values = [[unit * value for value in epoch] for epoch in zip(*(run[key] for run in runs), strict=True)]
                 series.append(mean_series(cell.row.name, i, runs[0]["epoch"], values))
         if series:
-            caption = f"{texts.short_name(dataset)}: {what}"
-            drawn[f"{stem}-{key}"] = line_chart(caption, series, x_label="epoch", y_label=y_label)
+            name, caption = f"{short_name(dataset).lower()}-{key}", f"{short_name(dataset)}: {what}"
+            drawn[name] = line_chart(caption, series, x_label="epoch", y_label=y_label)
     return drawn
 
 
-def _sensitivity(findings: Findings, dataset: str) -> Picture:
-    series = []
-    for i, (model, cells) in enumerate(findings.by_model(dataset).items()):
+def _draw_sensitivity(findings: Findings, dataset: str) -> Picture:
+    series, models = [], findings.by_model(dataset)
+    for i, (model, cells) in enumerate(models.items()):
         x = [cell.row.at for cell in cells if isinstance(cell.row.at, int)]
         series.append(mean_series(model, i, x, [list(cell.tests.values()) for cell in cells]))
     ticks = sorted({row.at for row in findings.rows if isinstance(row.at, int)})
-    cells = [cell for cell in findings.on(dataset) if cell.known]
-    caption, axis = f"{texts.short_name(dataset)}: test {cells[0].metric}", findings.experiment.axis
-    return line_chart(caption, series, x_label=axis, y_label=_unit_sign(cells), x_ticks=ticks)
+    (first, *_), axis = next(iter(models.values())), findings.experiment.axis
+    caption = f"{short_name(dataset)}: test {first.metric}"
+    return line_chart(caption, series, x_label=axis, y_label=first.unit_sign, x_ticks=ticks)
 
 
-def _gains(findings: Findings, dataset: str, model: str) -> Picture | None:
-    """How much other mixers gain over the adaptive one; rings are the paper's differences."""
-    bars = []
-    for row, (pair, _) in findings.compare(dataset).items():
-        cell = findings.cell(row, dataset)
-        if cell is not None and cell.row.model == model:
-            other = findings.cell(cell.row.against, dataset)
-            found, best = cell.row.test.get(dataset), other.row.test.get(dataset) if other else None
-            ring = found.mean - best.mean if found and best else None
-            error = 0.0 if math.isnan(pair.error) else pair.error
-            colour = series_style(0 if model == OURS else 1).colour
-            bars.append(Bar(str(cell.row.at), pair.mean, colour=colour, error=error, ring=ring))
-    caption = f"{texts.short_name(dataset)}: {model} with another mixer, less {model} with the adaptive one"
+def _draw_gains(findings: Findings, cells: Sequence[Cell]) -> Picture | None:
+    """How much other mixers of a model gain over the adaptive one; rings are the paper's differences."""
+    bars, model, dataset = [], cells[0].row.model, cells[0].dataset
+    tested = findings.compare(dataset)
+    for cell in (cell for cell in cells if cell.row.name in tested):
+        pair, _ = tested[cell.row.name]
+        found, best = cell.row.test.get(dataset), findings.cell(cell.row.against, dataset).row.test.get(dataset)
+        ring = found.mean - best.mean if found and best else None
+        error = 0.0 if math.isnan(pair.error) else pair.error
+        colour = series_style(0 if model == OURS else 1).colour
+        bars.append(Bar(str(cell.row.at), pair.mean, colour=colour, error=error, ring=ring))
+    caption = f"{short_name(dataset)}: {model} with another mixer, less {model} with the adaptive one"
     return bar_chart(caption, bars, x_label="points") if bars else None
-
-
-def _unit_sign(cells: Iterable[Cell]) -> str:
-    return "%" if any(cell.unit == 100 for cell in cells) else ""
 
 
 # --- the page ---
@@ -111,17 +236,18 @@ def _unit_sign(cells: Iterable[Cell]) -> str:
 
 def build_page(findings: Findings) -> str:
     """The page: headline, a section for each data set, other protocols, cost, and where the scores come from."""
-    shown: dict[str, Any] = {"findings": findings, "notices": texts.list_notices(findings), "protocols": PROTOCOLS}
-    shown["tiles"] = [_tile(findings, cell) for cell in findings.cells if cell.row.name == OURS and cell.summary]
-    if findings.experiment.kind == "parameters":
-        return render_page("experiments/reproduce.html", **shown, table=texts.build_table(findings))
-    records = [record for cell in findings.cells for record in cell.known.values()]
+    records = findings.records()
     return render_page(
         "experiments/reproduce.html",
-        **shown,
-        protocol=texts.describe_protocol(findings),
+        findings=findings,
+        ours=OURS,
+        format_score=format_score,
+        notices=list_notices(findings),
+        tiles=[_tile(findings, cell) for cell in findings.cells if cell.row.name == OURS and cell.summary],
+        protocols=PROTOCOLS,
+        protocol=describe_protocol(findings),
+        table=build_table(findings),
         datasets=[_show_dataset(findings, dataset) for dataset in findings.datasets],
-        other_protocols=_list_other_protocols(findings),
         count=len(records),
         duration=clock(sum(record["result"]["seconds"] for record in records)),
         devices=_list_unique(record["result"]["device"] for record in records),
@@ -132,99 +258,55 @@ def build_page(findings: Findings) -> str:
 
 
 def _tile(findings: Findings, cell: Cell) -> tuple[str, str, str]:
-    number, _, rest = texts.format_ours(cell).partition(" ")
-    name = f"{OURS} on {texts.short_name(cell.dataset)}"
+    number, _, rest = cell.ours.partition(" ")
+    name = f"{OURS} on {short_name(cell.dataset)}"
     for row in findings.experiment.rows:
         if row.model == "mnagt-paper" and (claim := row.test.get(cell.dataset)):
-            name += f"; the paper’s MNA-GT {texts.format_score(claim.mean, None, cell.unit)}"
-    return (name, number, f" {rest} {_unit_sign([cell])}")
+            name += f"; the paper’s MNA-GT {format_score(claim.mean, None, cell.unit)}"
+    return name, number, f" {rest} {cell.unit_sign}"
 
 
 def _show_dataset(findings: Findings, dataset: str) -> dict[str, Any]:
+    """What the page shows of a data set."""
+    cells, has_scores, is_official = (
+        findings.on(dataset),
+        bool(findings.by_model(dataset)),
+        has_official_split(dataset),
+    )
+    protocols = [findings.cells, *findings.elsewhere.values()]
+    repeated = zip(*([cell for cell in each if cell.dataset == dataset] for each in protocols), strict=True)
+    by_protocol = [[first.row.name, first.ours, *(cell.ours for cell in others)] for first, *others in repeated]
     return {
-        "name": texts.short_name(dataset),
-        "summary": texts.summarise_dataset(findings, dataset),
-        "table": _scores(findings, dataset),
-        "has_scores": bool(findings.by_model(dataset)),
-        "has_differences": bool(findings.compare(dataset)),
-        "is_redrawn": findings.config.protocol == "redrawn" and not has_official_split(dataset),
-        "figures": [html.figure(picture) for picture in draw_figures(findings, dataset).values()],
+        "name": short_name(dataset),
+        "summary": summarise_dataset(findings, dataset),
+        "cells": cells,
+        "columns": list_columns(findings, dataset),
+        "axis": _find_axis(cells) if has_scores else None,
+        "best": max(cells, key=lambda cell: cell.mean),
+        "has_scores": has_scores,
+        "differences": findings.compare(dataset),
+        "has_official_split": is_official,
+        "figures": draw_figures(findings, dataset).values(),
+        "by_protocol": [] if is_official else [line for line in by_protocol if set(line[1:]) != {"–"}],
     }
 
 
-def _scores(findings: Findings, dataset: str) -> Markup:
-    """A row for each method: the paper's score, ours, both on an axis, and the paired difference."""
-    cells, wanted = findings.on(dataset), texts.list_columns(findings, dataset)
-    tested = findings.compare(dataset)
-    ends = [end for cell in cells for end in _extent(cell)]
-    axis = (min(ends), max(ends)) if findings.by_model(dataset) and min(ends) < max(ends) else None
-    columns: list[str | tuple[str, str]] = ["method", *wanted]
-    if axis:
-        columns.append((f"{axis[0]:.3g} to {axis[1]:.3g}", "sketch"))
-    if tested:
-        against = OURS if findings.experiment.kind == "scores" else "adaptive"
-        columns += [f"less {against}", "p", "trials above, below"]
-    rows, best = [], max(cells, key=lambda cell: cell.mean)
-    for cell in cells:
-        line: list[Any] = [cell.row.name]
-        for column in wanted.values():
-            is_best = cell is best and cell.summary and column == ("ours", "test")
-            text = texts.format_entry(cell, *column)
-            line.append(html.mark(text, "best") if is_best else text)
-        if axis:
-            line.append(_interval(cell, axis))
-        if tested:
-            line += _difference(*tested[cell.row.name], cell.unit) if cell.row.name in tested else ("", "", "")
-        rows.append(line)
-    return html.table(columns, rows, ["ours" if cell.row.model == OURS else "" for cell in cells])
-
-
-def _extent(cell: Cell) -> list[float]:
-    found, s = cell.row.test.get(cell.dataset), cell.summary
-    spread = 0.0 if s is None or math.isnan(s.test_std) else s.test_std
-    return [*([found.mean] if found else []), *([s.test_mean - spread, s.test_mean + spread] if s else [])]
-
-
-def _interval(cell: Cell, axis: tuple[float, float]) -> str:
-    s, found = cell.summary, cell.row.test.get(cell.dataset)
-    if s is None:
-        return ""
-    label = f"{cell.row.name}: {texts.format_ours(cell)}, paper {texts.format_published(cell)}"
-    deviation, ring = 0.0 if math.isnan(s.test_std) else s.test_std, found.mean if found else None
-    return html.interval(label, s.test_mean, *axis, deviation, ring, is_ours=cell.row.model == OURS)
-
-
-def _difference(pair: Paired, p: float, unit: float) -> tuple[str, str, str]:
-    digits = 2 if unit == 100 else 4
-    error = "" if math.isnan(pair.error) else f" ± {pair.error:.{digits}f}"
-    return f"{pair.mean:+.{digits}f}{error}".replace("-", "−"), f"{p:.2g}", f"{pair.wins}, {pair.losses}"
-
-
-def _list_other_protocols(findings: Findings) -> list[tuple[str, list[list[str]]]]:
-    """The same rows under the other protocols, for each data set that they split."""
-    tables = []
-    for dataset in (name for name in findings.datasets if not has_official_split(name)):
-        found = [findings.on(dataset)]
-        found += [[cell for cell in cells if cell.dataset == dataset] for cells in findings.elsewhere.values()]
-        lines = [[cells[0].row.name, *map(texts.format_ours, cells)] for cells in zip(*found, strict=True)]
-        if lines := [line for line in lines if any(text != "–" for text in line[1:])]:
-            tables.append((texts.short_name(dataset), lines))
-    return tables
+def _find_axis(cells: Sequence[Cell]) -> tuple[float, float] | None:
+    """The least and the largest of all scores and ends of deviations; none if they are the same."""
+    ends = [cell.row.test[cell.dataset].mean for cell in cells if cell.dataset in cell.row.test]
+    ends += [cell.mean + side * cell.deviation for cell in cells if cell.summary for side in (-1, 1)]
+    return (min(ends), max(ends)) if min(ends) < max(ends) else None
 
 
 def _list_costs(findings: Findings) -> tuple[list[str], list[list[str]]]:
     """Head and lines of a table: parameters and training time of each row."""
-    datasets = [dataset for dataset in findings.datasets if findings.by_model(dataset)]
-    lines = []
-    for row in findings.rows:
-        cells = [findings.cell(row.name, dataset) for dataset in datasets]
-        sums = [cell.summary if cell else None for cell in cells]
-        pairs = [(f"{s.parameters:,}", f"{s.seconds:.1f}") if s else ("–", "–") for s in sums]
-        lines.append([row.name, *(text for pair in pairs for text in pair)])
-    heads = [
-        f"{texts.short_name(dataset)}: {what}" for dataset in datasets for what in ("parameters", "seconds a trial")
-    ]
-    return ["method", *heads], lines
+    head, lines = ["method"], {row.name: [row.name] for row in findings.rows}
+    for dataset in filter(findings.by_model, findings.datasets):
+        head += [f"{short_name(dataset)}: {what}" for what in ("parameters", "seconds a trial")]
+        for name, line in lines.items():
+            s = findings.cell(name, dataset).summary
+            line += [f"{s.parameters:,}", f"{s.seconds:.1f}"] if s else ["–", "–"]
+    return head, list(lines.values())
 
 
 def _list_provenance(findings: Findings, records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -232,10 +314,10 @@ def _list_provenance(findings: Findings, records: Sequence[dict[str, Any]]) -> l
     facts = {"ledger": str(findings.ledger), "commits": _list_unique(record.get("commit") for record in records)}
     facts |= {name: _list_unique(r.get("versions", {}).get(name) for r in records) for name in ("mnagt", "torch")}
     facts["dates"] = _list_unique(str(record.get("date"))[:10] for record in records)
+    words = "{graphs:,} graphs, {nodes:,} nodes, {edges:,} edges, digest {digest}"
     for dataset in findings.datasets:
-        found = [record["dataset"] for c in findings.on(dataset) for record in c.known.values() if "dataset" in record]
-        words = "{graphs:,} graphs, {nodes:,} nodes, {edges:,} edges, digest {digest}"
-        facts |= {texts.short_name(dataset): _list_unique(words.format(**each) for each in found)} if found else {}
+        found = [record["dataset"] for record in findings.records(dataset) if "dataset" in record]
+        facts |= {short_name(dataset): _list_unique(words.format(**each) for each in found)} if found else {}
     return list(facts.items())
 
 

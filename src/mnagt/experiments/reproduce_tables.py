@@ -52,22 +52,7 @@ class Experiment:
 
 TU = ("NCI1", "NCI109", "COLLAB")
 OGB = ("ogbg-molpcba", "ogbg-code2")
-MODEL_OF = {
-    "GCN": "gcn",
-    "GCN + virtual node": "gcn-virtual",
-    "GAT": "gat",
-    "GraphSage": "sage",
-    "GIN": "gin",
-    "GIN + virtual node": "gin-virtual",
-    "Set2Set": "set2set",
-    "SortPool": "sortpool",
-    "SAGPool": "sagpool",
-    "Transformer": "transformer",
-    "GT": "gt",
-    "GraphTrans": "graphtrans",
-    "k-subtree SAT": "sat",
-    "MNA-GT": "mnagt-paper",
-}
+MODEL_OF: dict[str, str] = PAPER["models"]
 """Our models by the names that the paper has for them."""
 DEFAULT = Row(OURS, OURS)
 
