@@ -11,7 +11,7 @@ import pytest
 from markup import Elements, is_self_contained, numbers
 
 from mnagt.experiments.ledger import Ledger
-from mnagt.experiments.reproduce import Findings, ReproduceConfig, list_trials, reproduce
+from mnagt.experiments.reproduce import Findings, reproduce
 from mnagt.experiments.reproduce_report import (
     build_page,
     build_table,
@@ -21,7 +21,7 @@ from mnagt.experiments.reproduce_report import (
     to_markdown,
     write_report,
 )
-from mnagt.experiments.reproduce_tables import EXPERIMENTS
+from mnagt.experiments.reproduce_tables import EXPERIMENTS, ReproduceConfig, list_trials
 from mnagt.training.run import Result
 
 HIGH = (0.85, 0.86, 0.84, 0.87, 0.83, 0.86, 0.85, 0.88, 0.82, 0.86)

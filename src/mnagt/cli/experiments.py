@@ -153,7 +153,7 @@ def run_tune(args: argparse.Namespace) -> int:
 
 
 def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.experiments.reproduce import ReproduceConfig
+    from mnagt.experiments.reproduce_tables import ReproduceConfig
 
     add = parser.add_argument
     add("experiment", help="table1, table2, ablation, hops, heads, layers or parameters")
@@ -178,9 +178,9 @@ def run_reproduce(args: argparse.Namespace) -> int:
     """Runs an experiment of the paper over several seeds, as far as the ledger does not hold it already, and writes a
     report: one HTML page, a Markdown table, figures."""
     from mnagt.experiments.ledger import Ledger
-    from mnagt.experiments.reproduce import ReproduceConfig, reproduce
+    from mnagt.experiments.reproduce import reproduce
     from mnagt.experiments.reproduce_report import build_table, list_notices, summarise_datasets, write_report
-    from mnagt.experiments.reproduce_tables import EXPERIMENTS
+    from mnagt.experiments.reproduce_tables import EXPERIMENTS, ReproduceConfig
     from mnagt.registry import lookup
     from mnagt.training.progress import Live
 

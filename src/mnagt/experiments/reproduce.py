@@ -4,70 +4,34 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
+from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import DATASETS, data_root, load_dataset, locate_dataset
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.experiments.executors import RayConfig
 from mnagt.experiments.ledger import Ledger, trial_key
-from mnagt.experiments.reproduce_tables import EXPERIMENTS, OURS, Experiment, Printed, Row
+from mnagt.experiments.reproduce_tables import (
+    EXPERIMENTS,
+    PROTOCOLS,
+    Experiment,
+    Printed,
+    Protocol,
+    ReproduceConfig,
+    Row,
+    list_trials,
+    recipe,
+    select_cells,
+)
 from mnagt.experiments.statistics import Paired, holm
-from mnagt.experiments.trials import Summary, run_trials, summarise, with_seed
+from mnagt.experiments.trials import Summary, run_trials, summarise
 from mnagt.inference.model_folder import build_or_explain
 from mnagt.registry import lookup
-from mnagt.runs.config import RunConfig, SplitConfig
-from mnagt.runs.recipes import read_recipe, shipped_recipe
-from mnagt.runs.split import make_split, resolve_split_kind
-from mnagt.settings import Ge, NonNegativeInt, PositiveInt, Settings
+from mnagt.runs.config import RunConfig
+from mnagt.runs.split import make_split
 from mnagt.training.progress import Reporter, clock
-
-Protocol = Literal["redrawn", "folds", "fixed"]
-PROTOCOLS: dict[Protocol, str] = {
-    "redrawn": "every trial draws weights and a random 8:1:1 split of its own, as the paper does",
-    "folds": "stratified 10-fold cross-validation; in each fold validation chooses among three learning rates (a "
-    "third, one and three times the recipe's), and only its choice is counted",
-    "fixed": "one random 8:1:1 split for all trials, which differ in their weights",
-}
-FOLDS, RATES = 10, (1 / 3, 1.0, 3.0)
-QUICK_EPOCHS, QUICK_SEEDS = 3, 2
-
-
-@dataclass(frozen=True)
-class ReproduceConfig(Settings):
-    seeds: PositiveInt | None = None
-    """Trials of each row; as the paper if not given: 10, in table2 5."""
-    first_seed: NonNegativeInt = 0
-    """The first of their seeds."""
-    protocol: Protocol = "redrawn"
-    """How data are split."""
-    datasets: tuple[str, ...] = ()
-    """Other data sets than the paper's."""
-    only: tuple[str, ...] = ()
-    """MODEL/DATASET patterns; what fits none of them is left out."""
-    is_quick: bool = False
-    """Few epochs and seeds, for a quick look: no figure of it is a result."""
-    jobs: PositiveInt = 1
-    """Trials that run at a time."""
-    devices: tuple[str, ...] = ()
-    """Devices on which trials take turns, such as cpu or cuda:0,cuda:1; otherwise as the recipes say."""
-    ray: RayConfig | None = None
-    """The cluster that runs them, in place of ``jobs`` processes."""
-    minutes: Annotated[float, Ge(0)] = math.inf
-    """Start no trial after so long."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.protocol == "folds" and (self.seeds or 0) > FOLDS:
-            raise InputError(f"seeds counts the folds to test under this protocol, {FOLDS} at most: {self.seeds}")
-
-    def repeats(self, experiment: Experiment) -> range:
-        """The seeds, or the folds."""
-        wanted = FOLDS if self.protocol == "folds" else experiment.seeds
-        return range(self.seeds or (QUICK_SEEDS if self.is_quick else wanted))
 
 
 @dataclass(frozen=True)
@@ -87,11 +51,7 @@ class Cell:
 
     @cached_property
     def summary(self) -> Summary | None:
-        """In the unit that the paper prints."""
-        if not self.known:
-            return None
-        of, unit = summarise(list(self.known.values())), self.unit
-        return replace(of, test_mean=unit * of.test_mean, test_std=unit * of.test_std, valid_mean=unit * of.valid_mean)
+        return summarise(list(self.known.values())) if self.known else None
 
     @property
     def metric(self) -> str:
@@ -110,12 +70,12 @@ class Cell:
     @property
     def mean(self) -> float:
         """The mean test score; minus infinity where there is none."""
-        return -math.inf if self.summary is None else self.summary.test_mean
+        return -math.inf if self.summary is None else self.unit * self.summary.test_mean
 
     @property
     def deviation(self) -> float:
         """The standard deviation of the test score; 0 where it is not known."""
-        return 0.0 if self.summary is None or math.isnan(self.summary.test_std) else self.summary.test_std
+        return 0.0 if self.summary is None or math.isnan(self.summary.test_std) else self.unit * self.summary.test_std
 
     def less(self, other: "Cell") -> Paired | None:
         """This less the other, on the repeats that both have; none if there are none."""
@@ -143,9 +103,10 @@ class Cell:
         s = self.summary
         if s is None:
             return "–" if self.counted is None else f"{self.counted:,}"
-        scores = (s.test_mean, s.test_std) if part == "test" else (s.valid_mean, None)
         missing = "" if s.trials == len(self.records) else f" ({s.trials} of {len(self.records)})"
-        return format_score(*scores, self.unit) + missing
+        if part == "valid":
+            return format_score(self.unit * s.valid_mean, None, self.unit) + missing
+        return format_score(self.mean, self.unit * s.test_std, self.unit) + missing
 
 
 def format_score(value: float, std: float | None, unit: float, sign: str = "") -> str:
@@ -205,57 +166,6 @@ class Findings:
                 pairs[cell.row.name] = pair
         corrected = holm([pair.p for pair in pairs.values()])
         return {name: (pair, p) for (name, pair), p in zip(pairs.items(), corrected, strict=True)}
-
-
-def recipe(dataset: str, model: str) -> RunConfig:
-    """The shipped recipe of a model on a data set.
-
-    A model without one there is trained as the default model is, in its own default size; a data set without any, as
-    NCI1 is.
-    """
-    name = Path(dataset).stem
-    if shipped := shipped_recipe(name, model):
-        return replace(shipped, dataset=dataset)
-    if default := shipped_recipe(name, OURS):
-        return replace(default, dataset=dataset, model=model, settings={})
-    return replace(read_recipe(f"nci1/{model}"), dataset=dataset)
-
-
-def list_trials(row: Row, dataset: str, experiment: Experiment, config: ReproduceConfig) -> list[list[RunConfig]]:
-    """The trials of a row on a data set: for each repeat one, or several of which validation is to choose."""
-    base = recipe(dataset, row.model)
-    base = replace(base, settings={**base.settings, **row.settings})
-    if config.is_quick:
-        base = replace(base, train=replace(base.train, epochs=QUICK_EPOCHS))
-    return [_repeat(base, config, i) for i in config.repeats(experiment)]
-
-
-def _repeat(base: RunConfig, config: ReproduceConfig, i: int) -> list[RunConfig]:
-    first, seed = config.first_seed, config.first_seed + i
-    weights = replace(base, train=replace(base.train, seed=seed))
-    if resolve_split_kind(base).split.kind not in ("auto", "random"):  # a split that comes with the data
-        return [weights]
-    match config.protocol:
-        case "redrawn":
-            return [with_seed(base, seed)]
-        case "fixed":
-            return [replace(weights, split=replace(base.split, seed=first))]
-        case "folds":
-            fold = replace(weights, split=SplitConfig("stratified", seed=first, folds=FOLDS, fold=i))
-            return [replace(fold, train=replace(fold.train, lr=fold.train.lr * rate)) for rate in RATES]
-
-
-def select_cells(experiment: Experiment, config: ReproduceConfig) -> list[tuple[Row, str]]:
-    """Pairs of row and data set, without those that ``config`` leaves out."""
-    datasets = config.datasets or experiment.datasets
-    cells = [(row, dataset) for dataset in datasets for row in experiment.rows]
-    if not config.only:
-        return cells
-    names = [f"{row.model}/{dataset}" for row, dataset in cells]
-    for pattern in config.only:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise InputError(f"--only {pattern}: no such MODEL/DATASET; there are: {', '.join(dict.fromkeys(names))}")
-    return [cell for cell, name in zip(cells, names, strict=True) if any(fnmatchcase(name, p) for p in config.only)]
 
 
 def read_cells(
@@ -328,7 +238,7 @@ def _run(
         names |= {trial_key(trial): _name(row, trial) for row, trial in trials}
         wanted = [trial for _, trial in trials if trial_key(trial) not in recorded]
         say(f"{dataset}: {len(trials)} trials, {len(trials) - len(wanted)} of them in {ledger.path}")
-        if wanted and _is_usable(dataset, problems):  # read once here, so that processes find it in the cache
+        if wanted and _load_usable(dataset, problems):  # read once here, so that processes find it in the cache
             missing += wanted
     start, done, failures = time.monotonic(), 0, {}
 
@@ -367,28 +277,28 @@ def has_official_split(dataset: str) -> bool:
     return dataset in DATASETS and DATASETS[dataset].has_official_split
 
 
-def _is_usable(dataset: str, problems: list[str]) -> bool:
-    """The data set can be read, fetched if need be; or else it is noted why not."""
+def _load_usable(name: str, problems: list[str]) -> PackedDataset | None:
+    """The data set, fetched if need be; or else it is noted why not."""
     try:
-        task = load_dataset(dataset).task
+        dataset = load_dataset(name)
     except InputError as error:
-        problems.append(f"{dataset} was left out: {error}")
-        return False
-    if not task.higher_is_better:
-        problems.append(f"{dataset} was left out: its {task.metric} is an error, and these tables compare scores")
-    return task.higher_is_better
+        problems.append(f"{name} was left out: {error}")
+        return None
+    if dataset.task.higher_is_better:
+        return dataset
+    problems.append(f"{name} was left out: its {dataset.task.metric} is an error, and these tables compare scores")
+    return None
 
 
 def _count_parameters(experiment: Experiment, config: ReproduceConfig, problems: list[str]) -> tuple[Cell, ...]:
     """Parameters of each model for each data set that is there; none is fetched for it."""
     cells, datasets = [], {}
     for row, name in select_cells(experiment, config):
-        if name not in datasets:
+        if name not in datasets and name in DATASETS and locate_dataset(name, data_root()) is None:
+            problems.append(f"{name} was left out: not in {data_root()}; put it there, or set MNAGT_DATA")
             datasets[name] = None
-            if name in DATASETS and locate_dataset(name, data_root()) is None:
-                problems.append(f"{name} was left out: not in {data_root()}; put it there, or set MNAGT_DATA")
-            elif _is_usable(name, problems):
-                datasets[name] = load_dataset(name)
+        elif name not in datasets:
+            datasets[name] = _load_usable(name, problems)
         dataset, counted = datasets[name], None
         if dataset is not None:
             run = recipe(name, row.model)

@@ -6,8 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mnagt.experiments.reproduce import PROTOCOLS, QUICK_EPOCHS, Cell, Findings, format_score, has_official_split
-from mnagt.experiments.reproduce_tables import OURS, PAPER
+from mnagt.experiments.reproduce import Cell, Findings, format_score, has_official_split
+from mnagt.experiments.reproduce_tables import OURS, PAPER, PROTOCOLS, QUICK_EPOCHS
 from mnagt.files import write_text
 from mnagt.reports.charts import Bar, bar_chart, line_chart, mean_series
 from mnagt.reports.page import render_page
