@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from markup import Elements, is_self_contained, numbers
 
-from mnagt.experiments.crossval import CrossValidation, Fold
-from mnagt.experiments.quickstart import PUBLISHED, Evidence, Molecule, build_page, compare
+from mnagt.experiments.quickstart import PUBLISHED, CrossValidation, Evidence, Fold, Molecule, build_page, compare
+from mnagt.reports.graph_drawing import DrawnGraph
 from mnagt.reports.picture import kernel_keys
 
 
@@ -29,7 +29,7 @@ def cross_validation(model: str, accuracies: list[float], epochs: int = 7, *, is
 
 def molecule(atoms: list[str], bonds: list[tuple[int, int, str]], layers: int = 2, kernels: int = 3) -> Molecule:
     drawn = np.random.default_rng(0).dirichlet(np.ones(kernels), (layers, len(atoms)))
-    return Molecule(5, atoms, bonds, "mutagenic", "not mutagenic", 0.93, drawn.tolist())
+    return Molecule(5, DrawnGraph(atoms, bonds), "mutagenic", "not mutagenic", 0.93, drawn.tolist())
 
 
 KINDS = ("single", "double", "triple", "aromatic", "unheard of")
@@ -70,7 +70,8 @@ def test_nothing_comes_from_outside():
 
 def test_names_are_text_not_markup():
     nasty = ('<b>"bold"</b>', "</svg><script>alert(1)</script>")
-    odd = replace(CHAIN, atoms=["<i>", "&", "C", "C", "C", "C"], actual=nasty[0], predicted=nasty[1])
+    graph = replace(CHAIN.graph, nodes=["<i>", "&", "C", "C", "C", "C"])
+    odd = replace(CHAIN, graph=graph, actual=nasty[0], predicted=nasty[1])
     evidence = replace(EVIDENCE, class_names=nasty, molecules=[odd], device="<cpu>", dataset="<u>")
     elements, ordinary = Elements(page(evidence)), Elements(page(EVIDENCE))
     assert {tag for tag, _ in elements.found} == {tag for tag, _ in ordinary.found}

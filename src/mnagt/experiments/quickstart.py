@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Annotated, Any
 
 import torch
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import category_meanings, load_dataset
-from mnagt.experiments.crossval import CrossValidation, cross_validate
+from mnagt.experiments.executors import run_parallel
 from mnagt.experiments.statistics import Paired
 from mnagt.files import write_text
 from mnagt.inference.model_folder import TrainedModel
@@ -56,14 +56,49 @@ class QuickstartConfig(Settings):
 
 
 @dataclass(frozen=True)
+class Fold:
+    """Results on one part of the graphs, of a model trained on the others."""
+
+    accuracy: float
+    """Share of its graphs whose class was predicted, by the weights that validation chose."""
+    history: list[dict[str, float]]
+    """One record an epoch: loss, valid_accuracy, ..."""
+    predicted: list[int]
+    """Class of each graph of the fold."""
+    actual: list[int]
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Results of a model on all folds."""
+
+    model: str
+    parameters: int
+    folds: tuple[Fold, ...]
+
+    @property
+    def mean(self) -> float:
+        return mean(fold.accuracy for fold in self.folds)
+
+    @property
+    def deviation(self) -> float:
+        return stdev(fold.accuracy for fold in self.folds)
+
+    def __str__(self) -> str:
+        return format_percent(100 * self.mean, 100 * self.deviation)
+
+
+def format_percent(score: float, deviation: float | None) -> str:
+    return f"{score:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+
+
+@dataclass(frozen=True)
 class Molecule:
     """A molecule that the model did not see in training, its prediction, and the kernel weights of its atoms."""
 
     number: int
     """Its index in the data set."""
-    atoms: list[str]
-    bonds: list[tuple[int, int, str]]
-    """Atom, atom, kind of bond."""
+    graph: DrawnGraph
     actual: str
     predicted: str
     probability: float
@@ -109,30 +144,40 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
     )
     say(f"{DATASET}: {len(dataset)} molecules, mutagenic or not (majority class {100 * MAJORITY:.1f} %)")
     say(f"stratified {config.folds}-fold cross-validation, {config.epochs} epochs, {jobs} folds side by side\n")
-    models = []
-    for name in ("mnagt", "gin"):
-        done = cross_validate(
-            replace(run, model=name),
-            jobs=jobs,
-            on_fold=lambda i, fold, name=name: say(
-                f"  {name:6} fold {i + 1:2}  test accuracy {100 * fold.accuracy:5.1f}"
-            ),
-        )
-        say(f"  {name:6} {100 * done.mean:.1f} ± {100 * done.deviation:.1f}  ({done.parameters:,} parameters)\n")
-        models.append(done)
-
+    models = tuple(cross_validate(replace(run, model=name), jobs, say) for name in ("mnagt", "gin"))
     folder = out / "model"
     if (folder / RUN).exists():  # of the quickstart before
         shutil.rmtree(folder)
     final = train(run, folder, dataset=dataset)
     molecules = predict_molecules(final.trained, dataset, final.split.test[:: max(1, len(final.split.test) // 6)][:6])
-    names = category_meanings(dataset, "classes")
-    evidence = Evidence(
-        DATASET, len(dataset), names, tuple(models), molecules, time.monotonic() - start, final.result.device
-    )
+    names, seconds = category_meanings(dataset, "classes"), time.monotonic() - start
+    evidence = Evidence(DATASET, len(dataset), names, models, molecules, seconds, final.result.device)
     write_text(out / "report.html", build_page(evidence))
     _report_summary(evidence, out, say)
     return evidence
+
+
+def cross_validate(config: RunConfig, jobs: int, say: Callable[[str], None]) -> CrossValidation:
+    """Train and test ``config`` on each of its folds, ``jobs`` at a time in processes of one thread each."""
+    configs = [replace(config, split=replace(config.split, fold=i)) for i in range(config.split.folds)]
+    folds, parameters = {}, 0
+    with run_parallel(_run_fold, configs, jobs=jobs) as outcomes:
+        for each, outcome in outcomes:
+            number = each.split.fold
+            folds[number], parameters = outcome()
+            say(f"  {config.model:6} fold {number + 1:2}  test accuracy {100 * folds[number].accuracy:5.1f}")
+    done = CrossValidation(config.model, parameters, tuple(folds[number] for number in sorted(folds)))
+    say(f"  {done.model:6} {done}  ({parameters:,} parameters)\n")
+    return done
+
+
+def _run_fold(config: RunConfig) -> tuple[Fold, int]:
+    """The results on a fold, and the number of parameters."""
+    dataset = load_dataset(config.dataset)
+    run = train(config, dataset=dataset)
+    predicted = run.trained.outputs(dataset, run.split.test).argmax(dim=1).tolist()
+    actual = dataset.targets[run.split.test].tolist()
+    return Fold(run.result.test["accuracy"], run.history, predicted, actual), run.result.parameters
 
 
 def predict_molecules(trained: TrainedModel, dataset: PackedDataset, graphs: torch.Tensor) -> list[Molecule]:
@@ -147,31 +192,28 @@ def predict_molecules(trained: TrainedModel, dataset: PackedDataset, graphs: tor
         assert graph.node_labels is not None
         assert graph.edge_labels is not None
         ends = zip(graph.edge_index.T.tolist(), graph.edge_labels[:, 0].tolist(), strict=True)
-        molecules.append(
-            Molecule(
-                number,
-                atoms=[atoms[label] for label in graph.node_labels[:, 0].tolist()],
-                bonds=[(i, j, bonds[label]) for (i, j), label in ends if i < j],
-                actual=classes[int(dataset.targets[number])],
-                predicted=classes[int(probability[row].argmax())],
-                probability=probability[row].max().item(),
-                weights=weights,
-            )
+        drawn = DrawnGraph(
+            nodes=[atoms[label] for label in graph.node_labels[:, 0].tolist()],
+            bonds=[(i, j, bonds[label]) for (i, j), label in ends if i < j],
         )
+        actual, predicted = classes[int(dataset.targets[number])], classes[int(probability[row].argmax())]
+        molecules.append(Molecule(number, drawn, actual, predicted, probability[row].max().item(), weights))
     return molecules
 
 
 def _report_summary(evidence: Evidence, out: Path, say: Callable[[str], None]) -> None:
     say(f"{'accuracy over the folds':38} mean ± deviation")
     for model in evidence.models:
-        say(f"  {model.model:36} {100 * model.mean:.1f} ± {100 * model.deviation:.1f}")
+        say(f"  {model.model:36} {model}")
     for name, score, deviation in PUBLISHED:
-        say(f"  {name + ', published':36} {score}" + ("" if deviation is None else f" ± {deviation}"))
+        say(f"  {name + ', published':36} {format_percent(score, deviation)}")
     say("  (published: Xu et al. 2019, who choose the epoch on the test folds)\n")
     say("molecules the saved model had not seen:")
     for m in evidence.molecules:
         is_right = "right" if m.predicted == m.actual else "wrong"
-        say(f"  no. {m.number:3}, {len(m.atoms):2} atoms: {m.predicted} ({100 * m.probability:.0f} %), {is_right}")
+        say(
+            f"  no. {m.number:3}, {len(m.graph.nodes):2} atoms: {m.predicted} ({100 * m.probability:.0f} %), {is_right}"
+        )
     say(f"\nmodel   {out / 'model'}\nreport  {out / 'report.html'}\ntook    {clock(evidence.seconds)}")
 
 
@@ -206,15 +248,15 @@ def build_page(evidence: Evidence) -> str:
 
 def _build_rows(models: tuple[CrossValidation, ...]) -> tuple[float, list[list[str]]]:
     """Rows of our models and of published ones, with accuracies drawn on an axis from some tenth to 1; its low end."""
-    scores = [(m.model, m.mean, m.deviation, f"{m.parameters:,}", "validation fold") for m in models]
-    scores += [(f"{name}, published", m / 100, (s or 0) / 100, "–", "see note*") for name, m, s in PUBLISHED]
-    low = max(0.0, int(10 * min(score - deviation for _, score, deviation, *_ in scores)) / 10)
+    scores: list[tuple[str, float, float | None, str, str]] = [
+        (m.model, 100 * m.mean, 100 * m.deviation, f"{m.parameters:,}", "validation fold") for m in models
+    ]
+    scores += [(f"{name}, published", score, deviation, "–", "see note*") for name, score, deviation in PUBLISHED]
+    low = max(0, 10 * int(min(score - (deviation or 0) for _, score, deviation, *_ in scores) / 10))
     rows = []
     for i, (name, score, deviation, parameters, chosen_on) in enumerate(scores):
-        text = (
-            f"{100 * score:.1f} ± {100 * deviation:.1f} %" if deviation or i < len(models) else f"{100 * score:.1f} %"
-        )
-        sketch = html.interval(f"{name}: {text}", score, low, 1.0, deviation, is_ours=i < len(models))
+        text = f"{format_percent(score, deviation)} %"
+        sketch = html.interval(f"{name}: {text}", score, low, 100, deviation or 0, is_ours=i < len(models))
         rows.append([name, text, sketch, parameters, chosen_on])
     return low, rows
 
@@ -266,19 +308,13 @@ def _draw_molecules(molecules: list[Molecule]) -> dict[str, Any]:
     """Molecules with their pictures, and the mean weights of each layer where there are any."""
     layers = max((len(molecule.weights) for molecule in molecules), default=0)
     keys = kernel_keys(max((len(atom) for m in molecules for layer in m.weights for atom in layer), default=0))
-    pictures = [
-        draw_pies(
-            f"Molecule {m.number}: {len(m.atoms)} atoms, {len(m.bonds)} bonds",
-            DrawnGraph(m.atoms, m.bonds),
-            m.weights,
-            keys,
-        )
-        for m in molecules
-    ]
+    drawn = []
+    for m in molecules:
+        caption = f"Molecule {m.number}: {len(m.graph.nodes)} atoms, {len(m.graph.bonds)} bonds"
+        drawn.append((m, draw_pies(caption, m.graph, m.weights, keys)))
     rows = []
     for i in range(layers):
         atoms = [atom for molecule in molecules for atom in molecule.weights[i]]
         rows.append((f"layer {i + 1}", [mean(shares) for shares in zip(*atoms, strict=True)]))
     weights = stacked_bars("Mean weight of each kernel over the atoms drawn above", rows, keys)
-    drawn = list(zip(molecules, pictures, strict=True))
     return {"molecules": drawn, "layers": layers, "kernels": keys, "mean_weights": weights}
