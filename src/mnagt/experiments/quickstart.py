@@ -247,7 +247,7 @@ def build_page(evidence: Evidence) -> str:
 
 
 def _build_rows(models: tuple[CrossValidation, ...]) -> tuple[float, list[list[str]]]:
-    """Rows of our models and of published ones, with accuracies drawn on an axis from some tenth to 1; its low end."""
+    """The low end of the axis on which accuracies are drawn; rows of our models and of published ones."""
     scores: list[tuple[str, float, float | None, str, str]] = [
         (m.model, 100 * m.mean, 100 * m.deviation, f"{m.parameters:,}", "validation fold") for m in models
     ]
