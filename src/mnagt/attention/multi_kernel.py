@@ -10,11 +10,17 @@ from torch import Tensor, nn
 from mnagt.attention.attend import Heads, attend, attention_of_graph
 from mnagt.attention.kernels import Hops, Kernel
 from mnagt.attention.linear_attention import linear_attend, linear_attention_of_graph
+from mnagt.attention.spectral import SpectralNeighbourhoods
 from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.linear import Linear
 from mnagt.ops.functional import batched_linears, linear
 
 Projections = Literal["separate", "shared"]
 AttentionVariant = Literal["softmax", "cosine", "linear"]
+
+GATE_START = 0.5
+"""The bias that gates start with: they let 62 % through."""
 
 
 class KernelLinear(nn.Module):
@@ -68,6 +74,10 @@ class MultiKernelAttention(nn.Module):
         variant: "softmax" is eq. 2. "cosine" scores a pair by the cosine of query and key, times a ``logit_scale`` that
             each head learns, so that attention cannot saturate as weights grow. "linear" replaces exp by elu + 1
             (``linear_attention.py``); it has neither bias nor dropout.
+        eigenpairs: if above zero, each head learns a neighbourhood of its own from so many eigenpairs of the adjacency
+            (``spectral.py``).
+        powers: powers of the adjacency that such a neighbourhood is made of.
+        is_gated: whether each node multiplies its output by :math:`\mathrm{sigmoid}(x W + b)`, column by column.
     """
 
     def __init__(
@@ -82,12 +92,15 @@ class MultiKernelAttention(nn.Module):
         dropout: float = 0.0,
         backend: str = "auto",
         variant: AttentionVariant = "softmax",
+        eigenpairs: int = 0,
+        powers: int = 6,
+        is_gated: bool = False,
     ) -> None:
         super().__init__()
-        if variant == "linear" and (bias is not None or dropout):
+        if variant == "linear" and (bias is not None or dropout or eigenpairs):
             raise InputError(
-                "linear attention has no score of a pair to add a bias to or to drop; leave out bias and dropout of "
-                "attention, or take softmax attention"
+                "linear attention has no score of a pair to add a bias or a neighbourhood to, or to drop; leave out "
+                "bias, eigenpairs and dropout of attention, or take softmax attention"
             )
         self.variant: AttentionVariant = variant
         self.kernels = nn.ModuleList(kernels)
@@ -96,8 +109,13 @@ class MultiKernelAttention(nn.Module):
         self.to_query, self.to_key, self.to_value = (
             KernelLinear(len(kernels), dim, inner, projections) for _ in range(3)
         )
-        self.to_out = KernelLinear(len(kernels), inner, dim, projections)
+        self.spectral = SpectralNeighbourhoods(len(kernels), heads, eigenpairs, powers) if eigenpairs else None
+        brought = inner if self.spectral is None else inner + heads * powers
+        self.to_out = KernelLinear(len(kernels), brought, dim, projections)
         self.bias = bias
+        self.gate = Linear(dim, dim) if is_gated else None
+        if self.gate is not None:
+            nn.init.constant_(self.gate.bias, GATE_START)
         self.logit_scale = None
         if variant == "cosine":
             self.logit_scale = nn.Parameter(torch.full((len(kernels) * heads,), head_dim**0.5))
@@ -107,16 +125,32 @@ class MultiKernelAttention(nn.Module):
         value = self.to_value(values).unflatten(2, (self.heads, self.head_dim))
         if self.variant == "linear":
             z = linear_attend(query, key, value, hops.graph)
+        elif self.spectral is None:
+            z = self._attend(query, key, value, hops.graph)
         else:
-            bias = None if self.bias is None else self.bias(hops.graph)
-            dropout = self.dropout if self.training else 0.0
-            z = attend(query, key, value, hops.graph, bias=bias, dropout=dropout, backend=self.backend)
-        return self.to_out.each(z.flatten(2))
+            spectrum = self.spectral.spectrum(hops.graph, query.dtype)
+            query, key = self.spectral.extend_scores(query, key, spectrum)
+            z = self._attend(query, key, self.spectral.extend_values(value, spectrum), hops.graph)
+            z = self.spectral.count_walks(z, spectrum)
+        z = self.to_out.each(z.flatten(2))
+        return z if self.gate is None else z * self.gate(hops[0]).sigmoid()[:, None]
+
+    def _attend(self, query: Heads, key: Heads, value: Heads, graph: GraphBatch) -> Heads:
+        bias = None if self.bias is None else self.bias(graph)
+        dropout = self.dropout if self.training else 0.0
+        return attend(query, key, value, graph, bias=bias, dropout=dropout, backend=self.backend)
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        """Name and size of the encoding that heads read, if any."""
+        return {} if self.spectral is None else self.spectral.encodings
 
     def weights(self, hops: Hops) -> list[Float[Tensor, "kernels heads nodes nodes"]]:
         """The attention weights of each graph: rows attend, columns are attended to."""
-        query, key, _ = self._project(hops)
-        query, key, graph = query.flatten(1, 2), key.flatten(1, 2), hops.graph
+        (query, key, _), graph = self._project(hops), hops.graph
+        if self.spectral is not None:
+            query, key = self.spectral.extend_scores(query, key, self.spectral.spectrum(graph, query.dtype))
+        query, key = query.flatten(1, 2), key.flatten(1, 2)
         if self.variant == "linear":
             weights = [linear_attention_of_graph(query, key, graph, g) for g in range(graph.num_graphs)]
         else:

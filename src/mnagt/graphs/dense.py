@@ -48,12 +48,17 @@ def dense_blocks(graph: GraphBatch, max_size: int | None = None) -> Iterator[Den
             yield _dense_block(graph, some, bucket.width, edge_ptr)
 
 
+def normalised_adjacency(adjacency: Float[Tensor, "graphs size size"]) -> Float[Tensor, "graphs size size"]:
+    r""":math:`D^{-1/2} A D^{-1/2}`, zero at isolated nodes; directed edges are taken both ways."""
+    adjacency = adjacency.maximum(adjacency.mT)
+    scale = adjacency.sum(dim=2).clamp(min=1).rsqrt()
+    return scale[:, :, None] * adjacency * scale[:, None, :]
+
+
 def normalised_laplacian(adjacency: Float[Tensor, "graphs size size"]) -> Float[Tensor, "graphs size size"]:
     r""":math:`I - D^{-1/2} A D^{-1/2}`, zero at isolated nodes; directed edges are taken both ways."""
-    adjacency = adjacency.maximum(adjacency.mT)
-    degree = adjacency.sum(dim=2)
-    scale = degree.clamp(min=1).rsqrt()
-    return torch.diag_embed((degree > 0).to(degree)) - scale[:, :, None] * adjacency * scale[:, None, :]
+    has_edges = adjacency.maximum(adjacency.mT).sum(dim=2) > 0
+    return torch.diag_embed(has_edges.to(adjacency)) - normalised_adjacency(adjacency)
 
 
 def _dense_block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> DenseBlock:

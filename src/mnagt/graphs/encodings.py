@@ -13,9 +13,12 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.dense import DenseBlock, dense_blocks, normalised_laplacian
+from mnagt.graphs.dense import DenseBlock, dense_blocks, normalised_adjacency, normalised_laplacian
 from mnagt.graphs.ego_statistics import ego_statistics
 from mnagt.graphs.weisfeiler_lehman import fragment_colours, wl_colours
+
+EIGENVALUE_TOLERANCE = 1e-8
+"""Eigenvalues that differ by less count as one."""
 
 
 def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
@@ -82,6 +85,27 @@ def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
     return out
 
 
+def adjacency_spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
+    r"""Eigenvalues of :math:`D^{-1/2} A D^{-1/2}`, the ``m`` of largest magnitude, then entries in their eigenvectors.
+
+    Where a graph has fewer, there are zeros. Of eigenvalues with the same magnitude all are given or none, so that what
+    is computed from whole eigenspaces does not depend on the order of the nodes. Directed edges are taken both ways.
+    """
+    _check_count("m", m)
+    out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
+    for block in dense_blocks(graph):
+        values, vectors = torch.linalg.eigh(normalised_adjacency(block.adjacency.double()))
+        order = values.abs().argsort(dim=1, descending=True, stable=True)
+        values = values.gather(1, order)
+        vectors = vectors.gather(2, order[:, None].expand_as(vectors))
+        largest_left_out = F.pad(values.abs(), (0, max(0, m + 1 - block.size)), value=-1.0)[:, m, None]
+        kept = min(m, block.size)
+        is_kept = values[:, :kept].abs() > largest_left_out + EIGENVALUE_TOLERANCE
+        pairs = [values[:, None, :kept].expand(-1, block.size, -1), vectors[:, :, :kept]]
+        out[block.nodes] = torch.cat([F.pad(each * is_kept[:, None], (0, m - kept)) for each in pairs], dim=2).float()
+    return out
+
+
 def _spectra(graph: GraphBatch) -> Iterator[tuple[DenseBlock, Float[Tensor, "graphs n"], Float[Tensor, "graphs n n"]]]:
     """Eigenvalues and settled eigenvectors of the Laplacians of all graphs, edges taken both ways."""
     for block in dense_blocks(graph):
@@ -126,6 +150,7 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "random-walk": random_walk,
     "laplacian": laplacian,
     "spectrum": spectrum,
+    "adjacency-spectrum": adjacency_spectrum,
     "wl-colours": wl_colours,
     "fragment-colours": fragment_colours,
     "ego-statistics": ego_statistics,
@@ -140,7 +165,7 @@ def canonical_basis(
 
     ``eigh`` gives any basis; which one depends on where in memory the matrix lies, and so on the rest of the batch.
     """
-    space = F.pad((eigenvalues.diff(dim=1) > 1e-8).long().cumsum(dim=1), (1, 0))
+    space = F.pad((eigenvalues.diff(dim=1) > EIGENVALUE_TOLERANCE).long().cumsum(dim=1), (1, 0))
     if bool((space[:, -1] == space.shape[1] - 1).all()):
         return vectors
     weight = (torch.arange(vectors.shape[1], device=vectors.device).double() * (5**0.5 - 1) / 2).frac()

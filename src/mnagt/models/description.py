@@ -11,7 +11,7 @@ from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.nn.convolutions import Block
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.layer import IdentityResidual, Layer, PropagatedResidual
+from mnagt.nn.layer import IdentityResidual, PropagatedResidual, SkipResidual
 
 
 class Parts(NamedTuple):
@@ -31,9 +31,9 @@ def describe_parts(model: GraphModel) -> Parts | None:
     >>> describe_parts(build_model("mnagt-paper", {"max_hop": 1}, Features(), 1))
     Parts(kernels='Hop(0), Hop(1)', mixer='adaptive', bias='-', residual='ÂX')
     """
-    layer = next((layer for layer in model.layers if isinstance(layer, Layer)), None)
-    if layer is None:
+    if not model.transformer_layers:
         return None
+    layer = model.transformer_layers[0]
     attention = layer.attention
     kernels = ", ".join(kernel.describe() for kernel in attention.kernels if isinstance(kernel, Kernel))
     if type(attention) is not MultiKernelAttention:
@@ -56,5 +56,7 @@ def _describe_residual(residual: nn.Module) -> str:
             return "ÂX"
         case Block():
             return f"{type(residual.conv).__name__} block"
+        case SkipResidual():
+            return f"X + {_describe_residual(residual.conv)}"
         case _:
             return type(residual).__name__

@@ -9,16 +9,19 @@ that carry columns (bonds) are read by both.
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
+from torch import nn
+
 from mnagt.attention.kernels import GnnHop
 from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import AttentionVariant, MultiKernelAttention, Projections
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.models.config import GnnTransformerConfig, HeadDropoutConfig, NormName, OptionalRepeats, Repeats
-from mnagt.nn.convolutions import Block, convolution, resolve_convolution
+from mnagt.nn.convolutions import CONVOLUTIONS, Block, convolution, resolve_convolution
 from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.gated_gcn import GatedGcn, GatedStack
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import Layer, LayerScale, feed_forward
+from mnagt.nn.layer import Layer, LayerScale, SkipResidual, feed_forward
 from mnagt.nn.norms import NORMS, pre_norms
 from mnagt.nn.readouts import READOUTS, Concat
 from mnagt.nn.wl_features import WLFeatures
@@ -47,8 +50,19 @@ class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
     """How a node merges its kernels: adaptive, mean, sum or concat."""
     norm: NormName = "batch"
     """Normalisation before attention and feed-forward: batch, layer or none."""
-    residual: Literal["conv", "block"] = "block"
-    """What stands beside attention: a message-passing step, or one with BatchNorm and ReLU after it."""
+    conv: Annotated[str, OneOf(("auto", "gated", *CONVOLUTIONS))] = "auto"
+    """Message passing: gin, gcn, gine and gcne (read edges), gated (GatedGCN beside attention: reads edges, and changes
+    them layer by layer; kernels have gin or gine); auto is gine where edges carry columns, else gin."""
+    residual: Literal["conv", "block", "skip-block"] = "block"
+    """What stands beside attention: a message-passing step, one with BatchNorm and ReLU after it, or the layer's input
+    plus that. A gated convolution has its own form of the last."""
+    eigenpairs: NonNegativeInt = 0
+    """Eigenpairs of the adjacency from which each head learns a neighbourhood of its own, added to its scores; 0 for
+    none."""
+    powers: Repeats = 6
+    """Powers of the adjacency that such a neighbourhood is made of, from 0 on."""
+    gate: bool = False
+    """Each node gates the output of attention, column by column."""
     layer_scale: NonNegativeFloat = 0.01
     """Initial LayerScale of attention and feed-forward; learned."""
     dropout: Fraction = 0.5
@@ -83,6 +97,8 @@ class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
         super().__post_init__()
         if self.attention == "linear" and self.attention_dropout:
             raise InputError("linear attention has no weights of pairs to drop; set attention_dropout to 0")
+        if self.attention == "linear" and self.eigenpairs:
+            raise InputError("linear attention has no scores to add a neighbourhood to; set eigenpairs to 0")
 
     def resolve(self, features: Features, outputs: int) -> "MnagtConfig":
         iterations = 4 if features.nodes.labels else 0 if features.nodes else 1
@@ -101,10 +117,20 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
     config = config.resolve(features, outputs)
     assert config.head != "auto"
 
-    def conv() -> Block:
-        return Block(convolution(config.conv, config.dim, features.edges), config.dim)
+    is_gated = config.conv == "gated"
 
-    def layer() -> Layer:
+    def conv() -> Block:
+        name = "auto" if is_gated else config.conv
+        return Block(convolution(name, config.dim, features.edges), config.dim)
+
+    def residual(*, is_last: bool) -> nn.Module:
+        if is_gated:
+            return GatedGcn(config.dim, config.dropout, is_last=is_last)
+        if config.residual == "conv":
+            return conv().conv
+        return conv() if config.residual == "block" else SkipResidual(conv())
+
+    def layer(*, is_last: bool) -> Layer:
         kernels = [GnnHop(k) for k in range(config.max_hop + 1)]
         attention = MultiKernelAttention(
             config.dim,
@@ -114,11 +140,14 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
             projections=config.projections,
             dropout=config.attention_dropout,
             variant=config.attention,
+            eigenpairs=config.eigenpairs,
+            powers=config.powers,
+            is_gated=config.gate,
         )
         return Layer(
             attention,
             mixer=MIXERS[config.mixer](config.dim, len(kernels)),
-            residual=conv() if config.residual == "block" else conv().conv,
+            residual=residual(is_last=is_last),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
             norms=pre_norms(NORMS[config.norm], config.dim),
             scales=(LayerScale(config.dim, config.layer_scale), LayerScale(config.dim, config.layer_scale)),
@@ -140,7 +169,9 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         laplacian=config.laplacian,
         ego_radius=config.ego_radius or 0,
     )
-    layers = [layer() for _ in range(config.depth)]
+    layers: list[nn.Module] = [layer(is_last=number == config.depth) for number in range(1, config.depth + 1)]
+    if is_gated:
+        layers = [GatedStack(layers, features.edges, config.dim)]
     readout = READOUTS[config.readout](config.dim)
     if wl_features or config.head == "linear":  # one map of sums needs them normalised
         readout = Concat([readout, *wl_features])

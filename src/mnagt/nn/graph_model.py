@@ -1,6 +1,7 @@
 """``GraphModel``, which all models are: encoder, layers, readout and head."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from jaxtyping import Float
@@ -10,9 +11,11 @@ from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import ENCODINGS
 from mnagt.graphs.features import Features
 from mnagt.linear import Linear
 from mnagt.nn.encoders import NodeEncoder
+from mnagt.nn.gated_gcn import GatedStack
 from mnagt.nn.layer import Layer
 from mnagt.nn.readouts import Readout
 from mnagt.nn.shapes import GraphVectors, NodeVectors
@@ -40,6 +43,10 @@ class GraphModel(nn.Module):
         super().__init__()
         self.encoder, self.layers, self.readout, self.head = encoder, nn.ModuleList(layers), readout, head
         self.features = features
+        self.layer_encodings = {
+            name: size for layer in self.transformer_layers for name, size in layer.attention.encodings.items()
+        }
+        """The encodings that attention reads."""
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
         return self.head(self.embed(graph))
@@ -53,6 +60,9 @@ class GraphModel(nn.Module):
         for kind, columns in (("node", self.features.nodes), ("edge", self.features.edges)):
             if missing := graph.describe_missing_columns(kind, columns):
                 raise InputError(f"the model reads {missing}; give it graphs like those it was built for")
+        computed = {n: ENCODINGS[n](graph, m) for n, m in self.layer_encodings.items() if n not in graph.encodings}
+        if computed:  # before the readout adds nodes
+            graph = replace(graph, encodings={**graph.encodings, **computed})
         return self.readout.prepare(self.encoder(graph), graph)
 
     def read_out(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs readout_dim"]:
@@ -77,14 +87,19 @@ class GraphModel(nn.Module):
     def _layers_with_inputs(self, graph: GraphBatch) -> Iterator[tuple[Layer, NodeVectors, GraphBatch]]:
         x, graph = self.encode(graph)
         for layer in self.layers:
-            if isinstance(layer, Layer):
-                yield layer, x, graph
-            x = layer(x, graph)
+            steps = list(layer.steps(x, graph)) if isinstance(layer, GatedStack) else [(layer, x, layer(x, graph))]
+            yield from ((inner, given, graph) for inner, given, _ in steps if isinstance(inner, Layer))
+            x = steps[-1][2]
+
+    @property
+    def transformer_layers(self) -> list[Layer]:
+        """The layers with kernels, also those inside of a stack."""
+        return [layer for layer in self.layers.modules() if isinstance(layer, Layer)]
 
     @property
     def encodings(self) -> dict[str, int]:
         """Name and size of each encoding that the model reads and that can be computed once for a data set."""
-        return self.encoder.encodings | self.readout.encodings
+        return self.encoder.encodings | self.layer_encodings | self.readout.encodings
 
     @property
     def parameter_count(self) -> int:

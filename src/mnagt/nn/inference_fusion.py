@@ -71,7 +71,7 @@ def _is_known(layer: nn.Module) -> bool:
     return (
         type(attention) is MultiKernelAttention
         and attention.variant == "softmax"
-        and attention.bias is None
+        and attention.bias is attention.spectral is attention.gate is None
         and [type(kernel) for kernel in kernels] == [GnnHop] * len(kernels)
         and [kernel.k for kernel in kernels] == list(range(len(layer.gnn) + 1))
         and type(layer.mixer) is Adaptive

@@ -37,6 +37,17 @@ class PropagatedResidual(nn.Module):
         return propagate(x, graph, self.norm)
 
 
+class SkipResidual(nn.Module):
+    """X plus what a convolution makes of it."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
+        return x + self.conv(x, graph)
+
+
 class LayerScale(nn.Module):
     """Each column of a branch times a learned factor, small at first (Touvron et al., 2021)."""
 
@@ -95,7 +106,11 @@ class Layer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
-        x = add_branch(self.attend(x, graph), self.mixer, self.dropout, self.scale_attention, self.residual(x, graph))
+        return self.combine(x, self.residual(x, graph), graph)
+
+    def combine(self, x: NodeVectors, residual: NodeVectors, graph: GraphBatch) -> NodeVectors:
+        """The layer, given what stands beside attention."""
+        x = add_branch(self.attend(x, graph), self.mixer, self.dropout, self.scale_attention, residual)
         return add_branch(self.norm_ffn(x, graph), self.ffn, self.dropout, self.scale_ffn, x)
 
     def attend(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "nodes kernels dim"]:
@@ -138,8 +153,8 @@ class PostNormLayer(Layer):
               X' = \mathrm{norm}(\mathrm{FFN}(Z') + Z')
     """
 
-    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
-        x = add_branch(self.attend(x, graph), self.mixer, self.dropout, self.scale_attention, self.residual(x, graph))
+    def combine(self, x: NodeVectors, residual: NodeVectors, graph: GraphBatch) -> NodeVectors:
+        x = add_branch(self.attend(x, graph), self.mixer, self.dropout, self.scale_attention, residual)
         x = self.norm_attention(x, graph)
         return self.norm_ffn(add_branch(x, self.ffn, self.dropout, self.scale_ffn, x), graph)
 
