@@ -89,6 +89,6 @@ class SpectralNeighbourhoods(nn.Module):
     def count_walks(self, z: Extended, spectrum: Spectrum) -> Heads:
         r"""The output of attention with :math:`w_{ip}` of each power in place of the eigenvectors' columns."""
         width = z.shape[3] - self.eigenpairs
-        own = spectrum.vectors[:, :, None] * spectrum.powers
-        walks = torch.einsum("nkhm,nmp->nkhp", z[..., width:], own)
+        weighted = spectrum.vectors[:, :, None] * spectrum.powers
+        walks = torch.einsum("nkhm,nmp->nkhp", z[..., width:], weighted)
         return torch.cat([z[..., :width], walks], dim=3)

@@ -10,10 +10,11 @@ from mnagt.data import download
 from mnagt.data.cache import load_or_build
 from mnagt.data.memmap import is_packed_folder, open_packed
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers import code, graphml, jsonl, node_edge_tables, ogb, tu
+from mnagt.data.readers import code, graphml, jsonl, node_edge_tables, ogb, peptides, tu
 from mnagt.data.readers.attributed_graphs import AttributedGraphs, encode_groups
 from mnagt.data.readers.dataset_files import find_ogb_files, find_tu_files, is_ogb_layout
 from mnagt.data.readers.molecule_table import read_molecules
+from mnagt.data.readers.smiles import rdkit_version
 from mnagt.data.readers.text_table import TABLES
 from mnagt.errors import InputError
 from mnagt.registry import lookup
@@ -94,6 +95,7 @@ DATASETS: dict[str, Source] = {
         _molecules("freesolv", "free energy of hydration", 642, 1, 8.7, 8.4, "rmse"),
         _molecules("lipo", "lipophilicity", 4200, 1, 27.0, 29.5, "rmse"),
         Source("ogbg-code2", "ogb", "Python methods; their names", 452741, 1, 125.2, 124.2, {}, "f1", "code2.zip"),
+        Source("peptides-func", "peptides", "peptides; each of 10 functions", 15535, 10, 150.94, 153.65, {}, "ap"),
         Source("pypi_ast", "ogb", "methods of 531 Python packages; their names", 89372, 1, 111.4, 110.4, {}, "f1"),
         Source("stdlib", "stdlib", "functions of Python's own library; their names", 12905, 1, 73.7, 72.7, {}, "f1"),
     )
@@ -188,6 +190,8 @@ def locate_dataset(name: str, root: Path) -> Path | None:
     stems = (name,)
     if (source := DATASETS.get(name)) and source.kind == "ogb":
         marks, stems = ["raw/num-node-list.csv.gz"], source.stems
+    if source is not None and source.kind == "peptides":
+        marks, stems = [str(peptides.TABLE)], source.stems
     for stem in stems:
         zipped, folder = root / f"{stem}.zip", root / stem
         if os.path.exists(zipped):
@@ -211,6 +215,20 @@ def _load_ogb(source: Source, root: Path) -> PackedDataset:
     return _read_ogb(
         locate_dataset(source.name, root) or download.download_ogb(source.name, source.archive, root), source
     )
+
+
+def _load_peptides(source: Source, root: Path) -> PackedDataset:
+    folder = locate_dataset(source.name, root)
+    if folder is None:
+        raise InputError(
+            f"{source.name} is not in {root}: put {peptides.TABLE.name} of the Long Range Graph Benchmark into "
+            f"{root / source.stems[1] / 'raw'}, and train.csv, valid.csv and test.csv with the indices of its split "
+            f"into {root / source.stems[1] / peptides.SPLIT}"
+        )
+    files = [folder / peptides.TABLE, *sorted((folder / peptides.SPLIT).glob("*"))]
+    parts = [part for file in files for part in (file.name, file)]
+    build = partial(peptides.read_peptides, folder, source.name)
+    return load_or_build(peptides.VERSION, rdkit_version(), *parts, build=build)
 
 
 def _load_stdlib(source: Source, root: Path) -> PackedDataset:
@@ -243,5 +261,6 @@ def _read_ogb(path: Path, source: Source | None = None) -> PackedDataset:
 LOADERS: dict[str, Callable[[Source, Path], PackedDataset]] = {
     "tu": _load_tu,
     "ogb": _load_ogb,
+    "peptides": _load_peptides,
     "stdlib": _load_stdlib,
 }
