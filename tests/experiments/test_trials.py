@@ -34,7 +34,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def instead(config: RunConfig, **options: object) -> Trial:
         seen.append(config.train.seed)
         result = Result("accuracy", 1, 0.5, {"accuracy": config.train.seed / 10}, 1009, 2.0, "a CPU")
-        return Trial(result, 0.5, 0.25, {}, {}, {})
+        return Trial(result, {})
 
     monkeypatch.setattr(trials, "run_trial", instead)
     return seen
@@ -49,12 +49,8 @@ def test_a_seed_changes_weights_and_split():
 def test_a_trial_is_a_run_and_gives_the_same_twice():
     one, other = run_trial(CONFIG), run_trial(CONFIG)
     assert replace(one.result, seconds=0) == replace(other.result, seconds=0)
-    assert (one.chosen_by, one.curves, one.dataset, one.split) == (
-        other.chosen_by,
-        other.curves,
-        other.dataset,
-        other.split,
-    )
+    assert one.notes == other.notes
+    assert set(one.notes) == {"chosen_by", "last_valid", "curves", "dataset", "split"}
 
 
 @pytest.mark.parametrize("window", [1, 2, 7])
@@ -66,8 +62,8 @@ def test_the_score_that_chose_the_epoch_is_the_mean_over_the_window_that_ends_wi
     length = min(window, 5)
     means = {end: sum(scores[end - length : end]) / length for end in range(length, 6)}
     assert window > 5 or max(means.values()) > means[5], "the best stretch is not the last"
-    assert trial.chosen_by == pytest.approx(means[trial.result.epoch]) == pytest.approx(max(means.values()))
-    assert trial.last_valid == pytest.approx(means[5])
+    assert trial.notes["chosen_by"] == pytest.approx(means[trial.result.epoch]) == pytest.approx(max(means.values()))
+    assert trial.notes["last_valid"] == pytest.approx(means[5])
 
 
 def test_a_trial_by_validation_alone_is_the_same_training_without_test_scores(ledger, monkeypatch):
@@ -93,7 +89,7 @@ def test_a_record_tells_what_the_trial_was_done_on(ledger):
         "valid": 19,
         "test": 19,
     }
-    assert record["split"]["digest"] != run_trial(with_seed(CONFIG, 1)).split["digest"]
+    assert record["split"]["digest"] != run_trial(with_seed(CONFIG, 1)).notes["split"]["digest"]
     assert record["curves"]["epoch"] == [1]
     assert record["curves"]["valid_accuracy"] == [pytest.approx(record["chosen_by"], rel=1e-4)]
 
@@ -125,7 +121,7 @@ def test_trials_take_turns_on_devices(ledger, monkeypatch):
 
     def instead(config: RunConfig, **options: object) -> Trial:
         used.append(config.device)
-        return Trial(Result("accuracy", 1, 0.5, {"accuracy": 0.5}, 1, 2.0, "a CPU"), 0.5, 0.25, {}, {}, {})
+        return Trial(Result("accuracy", 1, 0.5, {"accuracy": 0.5}, 1, 2.0, "a CPU"), {})
 
     monkeypatch.setattr(trials, "run_trial", instead)
     run_trials(CONFIGS[:1], ledger)

@@ -24,7 +24,7 @@ from markup import is_self_contained
 from mnagt import load_dataset, read_recipe, train
 from mnagt.cli import main
 from mnagt.errors import InputError
-from mnagt.experiments.tune import LOCK, MIN_FINISHED, Budget, PruningReporter, TrialRunner, TuneConfig, tune
+from mnagt.experiments.tune import LOCK, MIN_FINISHED, PruningReporter, TrialRunner, TuneConfig, tune
 from mnagt.experiments.tune_result import TrialResult, TuneResult, build_page, judge_best
 from mnagt.experiments.tune_space import search_space, starting_point
 from mnagt.experiments.tune_study import MAX_ATTEMPTS, STUDY, Search, open_study
@@ -302,8 +302,8 @@ def test_settings_are_drawn_and_results_told_while_others_wait(tmp_path):
                 seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
 
     mutag, space = load_dataset("MUTAG"), search_space(START, LITTLE, SEARCH.only)
-    study = open_study(Search(START, space, 1, tmp_path), mutag)
-    tried = TrialRunner(Seen(START, space, 1, tmp_path), mutag, Budget(1)).run()
+    study = open_study(Search(START, space, TuneConfig(1, seeds=1), tmp_path), mutag)
+    tried = TrialRunner(Seen(START, space, TuneConfig(1, seeds=1), tmp_path), mutag).run()
     assert tried is not None
     assert tried.is_start
     assert seen == [[(state, n)] for state, n in (("WAITING", 0), ("RUNNING", 3), ("RUNNING", 3), ("COMPLETE", 3))]

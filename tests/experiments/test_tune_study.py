@@ -19,9 +19,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mnagt import load_dataset
 from mnagt.errors import InputError
-from mnagt.experiments.tune import Budget, TrialRunner, TuneConfig, tune
+from mnagt.experiments.tune import TrialRunner, TuneConfig, tune
 from mnagt.experiments.tune_space import search_space
-from mnagt.experiments.tune_study import Search, open_study, resolve_storage, retry
+from mnagt.experiments.tune_study import HEARTBEAT, Search, open_study, resolve_storage, retry
 from mnagt.runs.config import RunConfig, TrainConfig
 
 START = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=2, batch_size=64), device="cpu")
@@ -41,7 +41,7 @@ def begun(storage: str, out: Path, *words: str) -> subprocess.Popen:
 
 
 def trials_of(storage: str, name: str = "MUTAG-gin") -> list[optuna.trial.FrozenTrial]:
-    there = Search(START, {}, 1, Path(), shared=resolve_storage(storage)).connect()
+    there = Search(START, {}, TuneConfig(), Path(), shared=resolve_storage(storage)).connect()
     try:
         return optuna.load_study(study_name=name, storage=there).trials
     finally:
@@ -127,16 +127,17 @@ def is_under_way(storage: str) -> bool:
 @pytest.mark.parametrize("storage", ["sqlite:///{}/shared.db", "{}/shared.log"])
 def test_a_trial_without_a_heartbeat_is_lost_and_its_settings_come_next(storage, tmp_path):
     space = search_space(START, SPACE, ("lr", "dim"))
-    search = Search(START, space, 1, tmp_path, resolve_storage(storage.format(tmp_path)), "it", patience=1.0)
+    options = TuneConfig(trials=2, seeds=1, patience=1.0)
+    search = Search(START, space, options, tmp_path, resolve_storage(storage.format(tmp_path)), "it")
     open_study(search, load_dataset("MUTAG"))
-    runner = TrialRunner(search, load_dataset("MUTAG"), Budget(2))
+    runner = TrialRunner(search, load_dataset("MUTAG"))
     quiet, lively = runner.ask(), runner.ask()
     assert quiet is not None
     assert lively is not None
     assert runner.ask() is None, "two are enough"
     until = time.monotonic() + 30
     while (again := runner.ask()) is None and time.monotonic() < until:
-        runner.study._storage.record_heartbeat(lively._trial_id)  # type: ignore[attr-defined]
+        lively.set_user_attr(HEARTBEAT, time.time())
         time.sleep(0.2)
     assert again is not None
     assert again.params == quiet.params
@@ -146,9 +147,9 @@ def test_a_trial_without_a_heartbeat_is_lost_and_its_settings_come_next(storage,
 def test_a_trial_that_was_given_up_counts_once_when_it_ends_after_all(tmp_path, monkeypatch):
     """As if its machine had slept meanwhile."""
     mutag, space = load_dataset("MUTAG"), search_space(START, SPACE, ("lr", "dim"))
-    search = Search(START, space, 1, tmp_path, resolve_storage(str(tmp_path / "shared.log")), "it")
+    search = Search(START, space, TuneConfig(1, seeds=1), tmp_path, resolve_storage(str(tmp_path / "shared.log")), "it")
     study = open_study(search, mutag)
-    runner, train = TrialRunner(search, mutag, Budget(1)), TrialRunner.train
+    runner, train = TrialRunner(search, mutag), TrialRunner.train
 
     def sleep_meanwhile(self: TrialRunner, *args: object) -> None:
         train(self, *args)  # type: ignore[arg-type]
@@ -170,7 +171,9 @@ def test_a_trial_that_was_given_up_counts_once_when_it_ends_after_all(tmp_path, 
 def test_a_shared_search_of_version_0_1_goes_on_with_its_data(tmp_path):
     """Its digest of the data set was computed from other columns."""
     mutag, space = load_dataset("MUTAG"), search_space(START, SPACE, ("lr", "dim"))
-    search = Search(START, space, 1, tmp_path, resolve_storage(f"sqlite:///{tmp_path}/shared.db"), "it")
+    search = Search(
+        START, space, TuneConfig(1, seeds=1), tmp_path, resolve_storage(f"sqlite:///{tmp_path}/shared.db"), "it"
+    )
     study = open_study(search, mutag)
     study.set_user_attr("search", {**study.user_attrs["search"], "digest": "8185c0407c6565fac5f06ca1"})
     open_study(search, mutag)

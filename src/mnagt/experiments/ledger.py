@@ -31,11 +31,17 @@ def resolve_config(config: RunConfig) -> dict[str, Any]:
     return asdict(resolve_split_kind(config)) | {"settings": full_settings(config.model, config.settings)}
 
 
-def trial_key(config: RunConfig, *, is_validation_only: bool = False) -> str:
-    """A digest of the settings. The device is left out: it changes figures no more than rounding and chance do."""
+def comparable_settings(config: RunConfig) -> dict[str, Any]:
+    """The settings in full, without those that change figures no more than rounding and chance do."""
     settings = resolve_config(config)
     del settings["device"], settings["train"]["checkpoint_seconds"]
-    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=12).hexdigest()
+    return settings
+
+
+def trial_key(config: RunConfig, *, is_validation_only: bool = False) -> str:
+    """A digest of the settings; the device is left out."""
+    settings = json.dumps(comparable_settings(config), sort_keys=True).encode()
+    digest = hashlib.blake2b(settings, digest_size=12).hexdigest()
     return f"{digest}, validation only" if is_validation_only else digest
 
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import cycle
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import DATASETS, load_dataset
@@ -29,40 +29,26 @@ CURVE_POINTS = 25
 """Most points that a curve is kept in."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """The result of a trial, and the data set and split that it used."""
+class Trial(NamedTuple):
+    """The result of a trial, and what a ledger line has beside it and the settings."""
 
     result: Result
     """Without test scores, if only validation was asked for."""
-    chosen_by: float
-    """Mean validation score over the selection window that chose the epoch."""
-    last_valid: float
-    """Mean validation score over the last epochs, as many as the selection window has."""
-    curves: dict[str, list[float]]
-    """Loss and validation scores by epoch, in few points."""
-    dataset: dict[str, Any]
-    split: dict[str, Any]
-    ran_on: dict[str, Any] | None = None
-    """Machine and versions of a worker on a cluster."""
-
-    def list_notes(self, jobs: int) -> dict[str, Any]:
-        """What a ledger line has beside settings and result."""
-        notes = {name: value for name, value in vars(self).items() if name not in ("result", "ran_on")}
-        return notes | ({"side_by_side": jobs} if self.ran_on is None else {"ran_on": self.ran_on})
+    notes: dict[str, Any]
+    """``chosen_by``: mean validation score over the selection window that chose the epoch. ``last_valid``: the same for
+    the last epochs, as many as that window has. ``curves``: loss and validation scores by epoch, in few points.
+    ``dataset`` and ``split``: what it was trained on. ``ran_on``: machine and versions of a worker on a cluster."""
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A trial to run; on a cluster, with absolute paths and the fingerprint that its data set must have there."""
+class Job(NamedTuple):
+    """A trial to run."""
 
     config: RunConfig
+    """The trial as the ledger has it."""
     remote: RunConfig | None = None
+    """On a cluster, the same with absolute paths."""
     fingerprint: dict[str, Any] | None = None
-
-    @classmethod
-    def for_cluster(cls, config: RunConfig) -> "_Job":
-        return cls(config, with_absolute_paths(config), _load(config)[1])
+    """What the data set must be there."""
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
@@ -117,7 +103,7 @@ def run_trials(
         ledger.check()
     if devices:
         missing = [replace(config, device=device) for config, device in zip(missing, cycle(devices), strict=False)]
-    todo = [_Job(config) if ray is None else _Job.for_cluster(config) for config in missing]
+    todo = [Job(c) if ray is None else Job(c, with_absolute_paths(c), _load(c)[1]) for c in missing]
     run = partial(_run_job, until=until, is_validation_only=is_validation_only)
     if ray is None and jobs == 1:
         run = partial(run, reporter=reporter)
@@ -136,7 +122,8 @@ def run_trials(
                 on_failure(job.config, error)
                 continue
             if trial is not None:
-                on_trial(job.config, ledger.append(job.config, trial.result, **trial.list_notes(jobs)))
+                notes = trial.notes if ray else {**trial.notes, "side_by_side": jobs}
+                on_trial(job.config, ledger.append(job.config, trial.result, **notes))
     recorded = ledger.by_key()
     return [recorded[key(config)] for config in configs if key(config) in recorded]
 
@@ -151,16 +138,15 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     return config
 
 
-def _run_job(job: _Job, *, until: float, is_validation_only: bool, reporter: Reporter | None = None) -> Trial | None:
+def _run_job(job: Job, *, until: float, is_validation_only: bool, reporter: Reporter | None = None) -> Trial | None:
     """Run a trial, unless it is too late. A worker of a cluster reads the data set from where its machine keeps it."""
     if time.time() > until:
         return None
     if job.remote is None or job.fingerprint is None:
         return run_trial(job.config, reporter=reporter, is_validation_only=is_validation_only)
     check_same_data(_load(job.remote)[1], job.fingerprint)
-    environment = describe_environment()
-    trial = run_trial(job.remote, is_validation_only=is_validation_only)
-    return replace(trial, ran_on={name: environment[name] for name in ("machine", "versions")})
+    trial, environment = run_trial(job.remote, is_validation_only=is_validation_only), describe_environment()
+    return Trial(trial.result, {**trial.notes, "ran_on": {name: environment[name] for name in ("machine", "versions")}})
 
 
 def check_same_data(fingerprint: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -175,23 +161,22 @@ def run_trial(config: RunConfig, *, reporter: Reporter | None = None, is_validat
     """Train ``config`` and score its test part, unless ``is_validation_only``."""
     dataset, fingerprint = _load(config)
     if is_validation_only:
-        history, result, split = _validate(config, dataset, reporter)
+        split = make_split(config.split, dataset)
+        fitted = fit_model(config, dataset, split, reporter=reporter, with_forest=False)
+        history, result = fitted.trainer.at.history, fitted.score(split, with_test=False)
     else:
         run = train(config, dataset=dataset, reporter=reporter)
         history, result, split = run.history, run.result, run.split
     window = min(config.train.selection_window, len(history))
     scores = [record[f"valid_{result.metric}"] for record in history]
-    chosen_by, last = mean(scores[result.epoch - window : result.epoch]), mean(scores[-window:])
-    return Trial(result, chosen_by, last, thin_curves(history), fingerprint, _describe_split(split))
-
-
-def _validate(
-    config: RunConfig, dataset: PackedDataset, reporter: Reporter | None
-) -> tuple[list[dict[str, float]], Result, Split]:
-    """The history of a training, and its result without test scores."""
-    split = make_split(config.split, dataset)
-    fitted = fit_model(config, dataset, split, reporter=reporter, with_forest=False)
-    return fitted.trainer.at.history, fitted.score(split, with_test=False), split
+    notes = {
+        "chosen_by": mean(scores[result.epoch - window : result.epoch]),
+        "last_valid": mean(scores[-window:]),
+        "curves": thin_curves(history),
+        "dataset": fingerprint,
+        "split": _describe_split(split),
+    }
+    return Trial(result, notes)
 
 
 def thin_curves(history: Sequence[dict[str, float]]) -> dict[str, list[float]]:

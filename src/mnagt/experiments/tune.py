@@ -5,11 +5,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,22 +18,31 @@ from mnagt.devices import pick_device
 from mnagt.errors import InputError
 from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.experiments.trials import check_same_data, with_absolute_paths
-from mnagt.experiments.tune_result import OUTCOME, START, TrialResult, TuneResult, read_trial, write_best, write_report
+from mnagt.experiments.tune_result import (
+    OUTCOME,
+    REPORT,
+    START,
+    TrialResult,
+    TuneResult,
+    build_page,
+    read_trial,
+    write_best,
+)
 from mnagt.experiments.tune_space import Range, search_space, with_settings
 from mnagt.experiments.tune_study import (
-    PATIENCE,
+    STUDY,
+    Heartbeats,
     Search,
-    allow_experimental,
+    TuneConfig,
     import_optuna,
     open_study,
     resolve_storage,
 )
-from mnagt.files import hold_lock, make_folder
+from mnagt.files import hold_lock, make_folder, write_text
 from mnagt.runs.config import RunConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.runs.folder import load_run_dataset
 from mnagt.runs.split import make_split
-from mnagt.settings import Ge, PositiveInt, Settings
 from mnagt.training.fit_model import fit_model
 from mnagt.training.progress import Reporter
 from mnagt.training.run import stop_requests
@@ -49,27 +58,6 @@ MIN_FINISHED = 5
 """Finished trials before any is pruned."""
 POLL_SECONDS = 0.5
 """Time between looks at the trials of other processes, when there is nothing left to start."""
-
-
-@dataclass(frozen=True)
-class TuneConfig(Settings):
-    trials: PositiveInt = 50
-    """Trials in all, with those that are there already."""
-    seeds: PositiveInt = 3
-    """Trainings of each trial, every one with weights, order and (if drawn) split of its own; their mean counts."""
-    jobs: PositiveInt = 1
-    """Trials that run at a time, each in a process of one thread."""
-    timeout: Annotated[float, Ge(0)] | None = None
-    """Seconds after which no trial is started."""
-    only: tuple[str, ...] | None = None
-    """Settings to search, with commas between; the others stay as they are."""
-    storage: str | None = None
-    """Where trials are kept that several processes or machines share: URL of a database, or FILE of a journal, which
-    may lie on a network file system; none for a file in the search's own folder."""
-    study: str | None = None
-    """Name of the search in that storage; none for DATASET-MODEL."""
-    patience: Annotated[float, Ge(1)] = PATIENCE
-    """Seconds after which a trial of another process without a heartbeat is lost, and started again."""
 
 
 def tune(
@@ -102,64 +90,64 @@ def tune(
         dataset, config = load_run_dataset(config), with_absolute_paths(config)
     if not dataset.task.is_labelled:
         raise InputError(f"{dataset.name}: no targets to learn from; choose graphs with known targets")
-    shared = Search(config, search_space(config, space, options.only), options.seeds, out, patience=options.patience)
+    space = search_space(config, space, options.only)
     import_optuna()  # better to know now that it is missing
+    shared, name = None, STUDY
     if options.storage is not None:
-        name = options.study or f"{dataset.name}-{config.model}"
-        shared = replace(shared, shared=resolve_storage(options.storage), name=name)
+        shared, name = resolve_storage(options.storage), options.study or f"{dataset.name}-{config.model}"
     elif ray is not None and ray.address is not None:
         raise InputError("on a cluster, trials are kept where all its machines reach them: say where, with --storage")
     if ray is None:
         pick_device(config.device)
     for seed in range(options.seeds):
-        make_split(shared.with_seed(config, seed).split, dataset)
+        make_split(_with_seed(config, seed).split, dataset)
+    deadline = time.time() + float("inf" if options.timeout is None else options.timeout)
+    waits = shared is not None or ray is not None
+    terms = Search(config, space, options, out, shared, name, deadline, waits)
     make_folder(out)
     with hold_lock(out / LOCK, f"{out}: another search is running there; wait for it or choose another --out"):
-        study = open_study(shared, dataset)
+        study = open_study(terms, dataset)
 
         def on_end(trial: TrialResult) -> None:
             on_trial(trial)
-            write_best(out, _read_result(shared, dataset, study))
+            write_best(out, _read_result(terms, dataset, study))
 
         try:
             with stop_requests() as should_stop:  # between trials and steps, and never while the file is written
-                _run(shared, dataset, options, ray, study, on_end, should_stop)
+                _run(terms, dataset, ray, study, on_end, should_stop)
         finally:
-            result = replace(_read_result(shared, dataset, study), importances=_importances(study))
+            result = replace(_read_result(terms, dataset, study), importances=_importances(study))
             if result.trials:
                 write_best(out, result)
-                write_report(out, result)
+                write_text(out / REPORT, build_page(result))
     return result
 
 
 def _run(
     search: Search,
     dataset: PackedDataset,
-    options: TuneConfig,
     ray: RayConfig | None,
     study: "optuna.Study",
     on_end: Callable[[TrialResult], None],
     should_stop: Callable[[], bool],
 ) -> None:
     """Run the trials that are missing, and call ``on_end`` with each that ends."""
-    deadline = time.time() + float("inf" if options.timeout is None else options.timeout)
-    budget = Budget(options.trials, deadline, waits_for_others=search.shared is not None or ray is not None)
 
     def check_stop() -> None:
         if should_stop():
             raise Interrupted
 
     states = Counter(trial.state.name for trial in study.get_trials(deepcopy=False))
-    missing = range(options.trials - states["COMPLETE"] - states["PRUNED"])
-    remote = replace(search, folder=search.folder.resolve())
-    set_up = partial(_set_up, search, dataset, budget)
+    missing = range(search.options.trials - states["COMPLETE"] - states["PRUNED"])
+    remote, jobs = replace(search, folder=search.folder.resolve()), search.options.jobs
+    set_up = partial(_set_up, search, dataset)
     with run_parallel(
-        partial(_run_next, remote, dataset_fingerprint(dataset) if ray else {}, budget),
+        partial(_run_next, remote, dataset_fingerprint(dataset) if ray else {}),
         missing,
-        jobs=options.jobs,
+        jobs=jobs,
         ray=ray,
         device=lambda _: search.config.device,
-        set_up=partial(set_up, should_stop) if ray is None and options.jobs == 1 else set_up,
+        set_up=partial(set_up, should_stop) if ray is None and jobs == 1 else set_up,
         while_waiting=check_stop,
     ) as outcomes:
         for _, outcome in outcomes:
@@ -178,21 +166,19 @@ _runner: "TrialRunner | None" = None
 """Of this process."""
 
 
-def _set_up(
-    search: Search, dataset: PackedDataset, budget: "Budget", should_stop: Callable[[], bool] = lambda: False
-) -> None:
+def _set_up(search: Search, dataset: PackedDataset, should_stop: Callable[[], bool] = lambda: False) -> None:
     """Prepare a process of this machine for trials."""
     global _runner
-    _runner = TrialRunner(search, dataset, budget, should_stop)
+    _runner = TrialRunner(search, dataset, should_stop)
 
 
-def _run_next(search: Search, fingerprint: dict[str, Any], budget: "Budget", number: int) -> TrialResult | None:
+def _run_next(search: Search, fingerprint: dict[str, Any], number: int) -> TrialResult | None:
     """Run trials until one is not lost. A worker of a cluster reads the data set from where its machine keeps it."""
     global _runner
     if _runner is None:
         dataset = load_run_dataset(search.config)
         check_same_data(dataset_fingerprint(dataset), fingerprint)
-        _runner = TrialRunner(search, dataset, budget)
+        _runner = TrialRunner(search, dataset)
     while (trial := _runner.run()) is not None and trial.state == "lost":
         pass
     return trial
@@ -201,7 +187,7 @@ def _run_next(search: Search, fingerprint: dict[str, Any], budget: "Budget", num
 def _read_result(search: Search, dataset: PackedDataset, study: "optuna.Study") -> TuneResult:
     trials = tuple(read_trial(trial) for trial in study.get_trials(deepcopy=False) if trial.state.is_finished())
     task = dataset.task
-    return TuneResult(search.config, search.space, search.seeds, task.metric, task.higher_is_better, trials)
+    return TuneResult(search.config, search.space, search.options.seeds, task.metric, task.higher_is_better, trials)
 
 
 def _importances(study: "optuna.Study") -> dict[str, float]:
@@ -214,18 +200,6 @@ def _importances(study: "optuna.Study") -> dict[str, float]:
 
 
 # --- trials ---
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long a search goes on."""
-
-    trials: int
-    """Trials in all."""
-    deadline: float = float("inf")
-    """``time.time()`` after which no trial is started."""
-    waits_for_others: bool = False
-    """Stay until trials of other processes are over: one of them may be lost, and is then started again."""
 
 
 class PruningReporter(Reporter):
@@ -265,10 +239,8 @@ class PruningReporter(Reporter):
 class TrialRunner:
     """Runs trials of ``search`` in this process, one after another."""
 
-    def __init__(
-        self, search: Search, dataset: PackedDataset, budget: Budget, should_stop: Callable[[], bool] = lambda: False
-    ) -> None:
-        self.search, self.dataset, self.budget, self.should_stop = search, dataset, budget, should_stop
+    def __init__(self, search: Search, dataset: PackedDataset, should_stop: Callable[[], bool] = lambda: False) -> None:
+        self.search, self.dataset, self.should_stop = search, dataset, should_stop
         self.storage = search.connect()
         self.distributions = {name: _distribution(entry) for name, entry in search.space.items()}
         self.study = import_optuna().load_study(
@@ -276,23 +248,23 @@ class TrialRunner:
             storage=self.storage,
             pruner=import_optuna().pruners.MedianPruner(MIN_FINISHED, n_warmup_steps=search.config.train.epochs // 4),
         )
+        self.heartbeats = Heartbeats(self.study, search.options.patience)
 
     def ask(self) -> "optuna.Trial | None":
         """The next trial with its settings, or none if there is nothing left to start."""
-        while time.time() < self.budget.deadline:
+        wanted = self.search.options.trials
+        while time.time() < self.search.deadline:
             if self.should_stop():
                 raise Interrupted
-            with self.search.lock(self.storage), allow_experimental():
-                import_optuna().storages.fail_stale_trials(self.study)
+            with self.search.lock(self.storage):
+                self.heartbeats.retry_lost()
                 trials = self.study.get_trials(deepcopy=False)
                 states = Counter(trial.state.name for trial in trials)
                 over = states["COMPLETE"] + states["PRUNED"]
-                if over + states["RUNNING"] < self.budget.trials:
+                if over + states["RUNNING"] < wanted:
                     self.study.sampler = self._sampler(trials)
-                    trial = self.study.ask(self.distributions)
-                    self.study._storage.record_heartbeat(trial._trial_id)
-                    return trial
-            if over >= self.budget.trials or not self.budget.waits_for_others:
+                    return self.study.ask(self.distributions)
+            if over >= wanted or not self.search.waits_for_others:
                 break
             time.sleep(POLL_SECONDS)
         return None
@@ -311,13 +283,13 @@ class TrialRunner:
             return None
         optuna, search = import_optuna(), self.search
         metric, window = self.dataset.task.metric, search.config.train.selection_window
-        reporter = PruningReporter(trial, f"valid_{metric}", window, search.seeds)
+        reporter = PruningReporter(trial, f"valid_{metric}", window, search.options.seeds)
         score, reason = None, ""
         try:
             config = with_settings(search.config, trial.params)
-            with optuna.storages._heartbeat.get_heartbeat_thread(trial._trial_id, self.study._storage):
-                for number in range(search.seeds):
-                    self.train(search.with_seed(config, number), reporter)
+            with self.heartbeats.keep(trial):
+                for number in range(search.options.seeds):
+                    self.train(_with_seed(config, number), reporter)
             score = mean(reporter.scores)
         except optuna.TrialPruned:
             pass
@@ -347,6 +319,14 @@ class TrialRunner:
         """Train on the training part and score the validation part after each epoch."""
         split = make_split(config.split, self.dataset)
         fit_model(config, self.dataset, split, reporter=reporter, should_stop=self.should_stop, with_forest=False)
+
+
+def _with_seed(config: RunConfig, number: int) -> RunConfig:
+    """The run of a trial with its seed ``number``: other weights, order and split."""
+    train, split = config.train, config.split
+    return replace(
+        config, train=replace(train, seed=train.seed + number), split=replace(split, seed=split.seed + number)
+    )
 
 
 def _distribution(entry: Range | tuple) -> "optuna.distributions.BaseDistribution":

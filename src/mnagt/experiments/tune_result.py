@@ -4,11 +4,11 @@ import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mnagt.experiments.ledger import resolve_config
+from mnagt.experiments.ledger import comparable_settings
 from mnagt.experiments.statistics import Paired
 from mnagt.experiments.tune_space import Range, Space, searched_settings, with_settings
 from mnagt.files import write_atomically, write_text
@@ -79,10 +79,13 @@ class TuneResult:
         return sum(trial.state != "lost" for trial in self.trials)
 
     @property
+    def finished(self) -> list[TrialResult]:
+        return [trial for trial in self.trials if trial.state == "finished"]
+
+    @property
     def best(self) -> TrialResult | None:
         """The finished trial with the best score; of equals, the first."""
-        finished = [trial for trial in self.trials if trial.state == "finished"]
-        return min(finished, key=lambda trial: -self.sign * (trial.score or 0.0), default=None)
+        return max(self.finished, key=lambda trial: self.sign * (trial.score or 0.0), default=None)
 
     @property
     def start(self) -> TrialResult | None:
@@ -142,8 +145,7 @@ def write_best(folder: Path, result: TuneResult) -> None:
 def recipe_text(config: RunConfig) -> str:
     """The recipe in TOML, every setting written out, so that it stays the same when a default changes. The device is
     left out: it is no part of a recipe."""
-    run = resolve_config(config)
-    del run["device"], run["train"]["checkpoint_seconds"]
+    run = comparable_settings(config)
     tables = {name: value for name, value in run.items() if isinstance(value, dict)}
     lines = _toml({name: value for name, value in run.items() if name not in tables})
     for name, table in tables.items():
@@ -159,27 +161,21 @@ def _toml(values: Mapping[str, Any]) -> list[str]:
 # --- the page ---
 
 
-def write_report(folder: Path, result: TuneResult) -> None:
-    """Write the page about a search into its folder."""
-    write_text(folder / REPORT, build_page(result))
-
-
 def build_page(result: TuneResult) -> str:
     """The report on a search of which at least one trial is over."""
-    finished = [trial for trial in result.trials if trial.state == "finished"]
-    searched = sorted(searched_settings(result.space), key=lambda name: -result.importances.get(name, 0.0))
-    values: dict[str, Any] = {"result": result, "finished": finished, "searched": searched}
-    if finished and result.recipe:
+    values: dict[str, Any] = {"spent": clock(sum(trial.seconds for trial in result.trials))}
+    if result.recipe is not None:
+        searched = sorted(searched_settings(result.space), key=lambda name: -result.importances.get(name, 0.0))
         values |= {
-            "importances": _draw_importances(result.importances),
-            "slices": _draw_slices(result, finished, searched),
-            "parallel": _draw_parallel(result, finished, searched),
-            "ranking": _rank(result, finished, searched),
+            "searched": searched,
+            "importances": _draw_importances(result.importances) if result.importances else None,
+            "slices": [_draw_scores(f"{result.metric} by {name}", result, _scale(result, name)) for name in searched],
+            "parallel": _draw_parallel(result, searched),
+            "ranking": _rank(result, searched),
             "recipe": recipe_text(result.recipe),
         }
-    spent = clock(sum(trial.seconds for trial in result.trials))
-    history = _draw_history(result, finished)
-    return render_page("experiments/tune.html", **values, judgement=judge_best(result), history=history, spent=spent)
+    history, judgement = _draw_history(result), judge_best(result)
+    return render_page("experiments/tune.html", result=result, judgement=judgement, history=history, **values)
 
 
 def judge_best(result: TuneResult) -> str:
@@ -200,9 +196,9 @@ def judge_best(result: TuneResult) -> str:
     )
 
 
-def _draw_history(result: TuneResult, finished: Sequence[TrialResult]) -> Picture:
+def _draw_history(result: TuneResult) -> Picture:
     """Scores by number of the trial, with the best so far."""
-    others = [trial for trial in result.trials if trial.state != "finished"]
+    finished, others = result.finished, [trial for trial in result.trials if trial.state != "finished"]
     numbers = [trial.number for trial in (*finished, *others)]
     low, high = min(numbers), max(max(numbers), min(numbers) + 1)
     scale = numeric_scale("trial", numbers, low, high, is_integer=True)
@@ -214,7 +210,6 @@ def _draw_history(result: TuneResult, finished: Sequence[TrialResult]) -> Pictur
     return _draw_scores(
         "Trials in the order of their numbers",
         result,
-        finished,
         scale,
         steps=[*steps, (1.0, steps[-1][1])] if steps else (),
         marks=list(zip(scale.positions[len(finished) :], map(_describe, others), strict=True)),
@@ -222,51 +217,43 @@ def _draw_history(result: TuneResult, finished: Sequence[TrialResult]) -> Pictur
     )
 
 
-def _draw_scores(caption: str, result: TuneResult, trials: Sequence[TrialResult], x: Scale, **options: Any) -> Picture:
-    best = next((i for i, trial in enumerate(trials) if trial is result.best), None)
-    tips = [_describe(trial) for trial in trials]
-    scores = [_score(trial) for trial in trials]
-    return scatter_plot(caption, x, scores, y_label=result.metric, tips=tips, best=best, **options)
+def _draw_scores(caption: str, result: TuneResult, x: Scale, **options: Any) -> Picture:
+    """The scores of finished trials by their places on the scale ``x``."""
+    scores, tips = map(_score, result.finished), map(_describe, result.finished)
+    best = result.finished.index(result.best) if result.best else None
+    return scatter_plot(caption, x, list(scores), y_label=result.metric, tips=list(tips), best=best, **options)
 
 
-def _draw_importances(importances: Mapping[str, float]) -> Picture | None:
+def _draw_importances(importances: Mapping[str, float]) -> Picture:
     colour = series_style(0).colour
     bars = [Bar(name, share, (f"{100 * share:.0f} %",), colour) for name, share in importances.items()]
     caption = "Share of each setting in what sets the better trials apart"
-    return bar_chart(caption, bars, columns=[""], has_ticks=False) if bars else None
+    return bar_chart(caption, bars, columns=[""], has_ticks=False)
 
 
-def _draw_slices(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> list[Picture]:
-    """Scores by each setting."""
-    return [
-        _draw_scores(f"{result.metric} by {name}", result, finished, _scale(result, name, finished))
-        for name in searched
-    ]
-
-
-def _draw_parallel(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> Picture:
-    """Every trial as a line through its settings and its score."""
-    ordered = sorted(finished, key=lambda trial: result.sign * _score(trial))
-    scores = [_score(trial) for trial in ordered]
+def _draw_parallel(result: TuneResult, searched: Sequence[str]) -> Picture:
+    """Every trial as a line through its settings and its score, the worst first."""
+    ranked = replace(result, trials=tuple(sorted(result.finished, key=lambda trial: result.sign * _score(trial))))
+    scores = [_score(trial) for trial in ranked.trials]
     width = max(max(scores) - min(scores), 0.01)
-    scales = [_scale(result, name, ordered) for name in searched]
+    scales = [_scale(ranked, name) for name in searched]
     scales.append(numeric_scale(result.metric, scores, min(scores), min(scores) + width))
     caption = "Every finished trial as a line, from its settings to its figure"
-    return parallel_coordinates(caption, scales, [_describe(trial) for trial in ordered])
+    return parallel_coordinates(caption, scales, [_describe(trial) for trial in ranked.trials])
 
 
-def _rank(result: TuneResult, finished: Sequence[TrialResult], searched: Sequence[str]) -> list[list[str]]:
+def _rank(result: TuneResult, searched: Sequence[str]) -> list[list[str]]:
     """Rows of a table: number, scores and settings of the best trials."""
     rows = []
-    for trial in sorted(finished, key=lambda trial: -result.sign * _score(trial))[:SHOWN]:
+    for trial in sorted(result.finished, key=lambda trial: -result.sign * _score(trial))[:SHOWN]:
         scores = [f"{score:.4f}" for score in (_score(trial), min(trial.scores), max(trial.scores))]
         rows.append([str(trial.number), *scores, *(_format(trial.settings[name]) for name in searched)])
     return rows
 
 
-def _scale(result: TuneResult, name: str, trials: Sequence[TrialResult]) -> Scale:
-    """A setting's values in these trials, on the scale of the search space."""
-    entry, values = result.space[name], [trial.settings[name] for trial in trials]
+def _scale(result: TuneResult, name: str) -> Scale:
+    """A setting's values in the finished trials, on the scale of the search space."""
+    entry, values = result.space[name], [trial.settings[name] for trial in result.finished]
     if not isinstance(entry, Range):
         return category_scale(name, values, entry, _format)
     return numeric_scale(name, values, entry.low, entry.high, is_log=entry.log, is_integer=isinstance(entry.low, int))

@@ -2,30 +2,30 @@
 
 import fcntl
 import json
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.experiments.ledger import resolve_config
+from mnagt.experiments.ledger import comparable_settings, resolve_config
 from mnagt.experiments.tune_result import START
 from mnagt.experiments.tune_space import Range, Space, starting_point
 from mnagt.files import make_folder
 from mnagt.migrations import rename_choice, rename_in_database, rename_in_journal, rename_settings
 from mnagt.runs.config import RunConfig
 from mnagt.runs.fingerprint import dataset_fingerprint, matches_fingerprint
-from mnagt.settings import from_dict
+from mnagt.settings import Ge, PositiveInt, Settings, from_dict
 
 if TYPE_CHECKING:
     import optuna
 
-STUDY = "study.db"
-PATIENCE = 60.0
+STUDY, HEARTBEAT = "study.db", "heartbeat"
 MAX_ATTEMPTS = 3
 """Times that a trial is started; one that never ends may be what ends the process."""
 OPENINGS = 5
@@ -40,15 +40,6 @@ def import_optuna() -> Any:
         raise InputError("Optuna is not installed: pip install 'mnagt[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
-
-
-@contextmanager
-def allow_experimental() -> Iterator[None]:
-    """Heartbeats are experimental in Optuna, and meant for ``Study.optimize``; no warnings of that."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", import_optuna().exceptions.ExperimentalWarning)
-        warnings.filterwarnings("ignore", "Heartbeat of storage is supposed to be used with Study.optimize")
-        yield
 
 
 def resolve_storage(storage: str) -> str:
@@ -73,34 +64,51 @@ def resolve_storage(storage: str) -> str:
 
 
 @dataclass(frozen=True)
+class TuneConfig(Settings):
+    trials: PositiveInt = 50
+    """Trials in all, with those that are there already."""
+    seeds: PositiveInt = 3
+    """Trainings of each trial, every one with weights, order and (if drawn) split of its own; their mean counts."""
+    jobs: PositiveInt = 1
+    """Trials that run at a time, each in a process of one thread."""
+    timeout: Annotated[float, Ge(0)] | None = None
+    """Seconds after which no trial is started."""
+    only: tuple[str, ...] | None = None
+    """Settings to search, with commas between; the others stay as they are."""
+    storage: str | None = None
+    """Where trials are kept that several processes or machines share: URL of a database, or FILE of a journal, which
+    may lie on a network file system; none for a file in the search's own folder."""
+    study: str | None = None
+    """Name of the search in that storage; none for DATASET-MODEL."""
+    patience: Annotated[float, Ge(1)] = 60.0
+    """Seconds after which a trial of another process without a heartbeat is lost, and started again."""
+
+
+@dataclass(frozen=True)
 class Search:
     """What all trials of a search have in common."""
 
     config: RunConfig
     """The settings that it begins with."""
     space: Space
-    seeds: int
+    options: TuneConfig
     folder: Path
     shared: str | None = None
     """A storage that other processes use too (``resolve_storage``); none for a file in ``folder``."""
     name: str = STUDY
     """Name of the study in the storage."""
-    patience: float = PATIENCE
-    """Seconds after which a trial without a heartbeat is lost."""
-
-    def with_seed(self, config: RunConfig, number: int) -> RunConfig:
-        """The run of a trial with its seed ``number``: other weights, order and split."""
-        train, split = config.train, config.split
-        return replace(
-            config, train=replace(train, seed=train.seed + number), split=replace(split, seed=split.seed + number)
-        )
+    deadline: float = float("inf")
+    """``time.time()`` after which no trial is started."""
+    waits_for_others: bool = False
+    """Stay until trials of other processes are over: one of them may be lost, and is then started again."""
 
     def describe(self, dataset: PackedDataset) -> dict[str, Any]:
         """What must stay the same for trials to be comparable; kept in the study."""
         space = {n: asdict(entry) if isinstance(entry, Range) else list(entry) for n, entry in self.space.items()}
-        terms = {"run": resolve_config(self.config), "graphs": len(dataset), "seeds": self.seeds, "space": space}
+        terms = {"run": resolve_config(self.config), "graphs": len(dataset), "space": space}
+        terms["seeds"] = self.options.seeds
         if self.shared is not None:
-            terms |= {"patience": self.patience, "digest": dataset_fingerprint(dataset)["digest"]}
+            terms |= {"patience": self.options.patience, "digest": dataset_fingerprint(dataset)["digest"]}
         return terms
 
     @property
@@ -126,24 +134,13 @@ class Search:
         return self.shared is not None and "://" not in self.shared
 
     def connect(self) -> "optuna.storages.BaseStorage":
-        """The storage, in which trials have heartbeats and those that lose theirs are started again."""
-        storages, interval = import_optuna().storages, max(1, int(self.patience / 4))
-        grace_period = max(int(self.patience), 2 * interval)
-        with allow_experimental():
-            retry = storages.RetryHeartbeatStaleTrialCallback(max_retry=MAX_ATTEMPTS - 1)
-            if self.is_journal:
-                from mnagt.experiments.tune_journal import HeartbeatJournal
-
-                assert self.file is not None
-                return HeartbeatJournal(self.file, interval=interval, grace_period=grace_period, on_stale=retry)
-            is_file = self.file is not None
-            return storages.RDBStorage(
-                f"sqlite:///{self.file}" if is_file else self.shared,
-                {"connect_args": {"timeout": 100}} if is_file else {"pool_pre_ping": True},
-                heartbeat_interval=interval,
-                grace_period=grace_period,
-                heartbeat_stale_trial_callback=retry,
-            )
+        """The storage of its trials."""
+        storages = import_optuna().storages
+        if self.is_journal:
+            return storages.JournalStorage(storages.journal.JournalFileBackend(str(self.file)))
+        if self.file is None:
+            return storages.RDBStorage(self.shared, {"pool_pre_ping": True})
+        return storages.RDBStorage(f"sqlite:///{self.file}", {"connect_args": {"timeout": 100}})
 
     def rename(self, storage: "optuna.storages.BaseStorage") -> bool:
         """Give parameters that an older version named the names of today. Needs the lock."""
@@ -193,19 +190,64 @@ def open_study(search: Search, dataset: PackedDataset) -> "optuna.Study":
                 study.enqueue_trial(starting_point(search.config, search.space), {START: True})
             study.set_user_attr("search", terms)
         _check_terms(search, study.user_attrs["search"], terms, dataset)
-        running = study.get_trials(deepcopy=False, states=(import_optuna().trial.TrialState.RUNNING,))
-        for trial in running:
-            if search.shared is None:  # no other process is there: it was lost
+        if search.shared is None:  # no other process is there: what is running was lost
+            for trial in list_running(study):
                 retry(study, trial)
-            else:  # one without any heartbeat is lost after the grace period, too
-                storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
     return study
+
+
+def list_running(study: "optuna.Study") -> "list[optuna.trial.FrozenTrial]":
+    return study.get_trials(states=(import_optuna().trial.TrialState.RUNNING,))
 
 
 def retry(study: "optuna.Study", trial: "optuna.trial.FrozenTrial") -> None:
     """Fail a trial whose process has ended; its settings come next, unless they were tried often enough."""
-    study.tell(trial.number, state=import_optuna().trial.TrialState.FAIL)
-    study._storage.get_heartbeat_stale_trial_callback()(study, trial)  # type: ignore[attr-defined]
+    optuna = import_optuna()
+    study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=MAX_ATTEMPTS - 1)(study, trial)
+
+
+class Heartbeats:
+    """Signs that the process of a trial is alive, kept in the study. Optuna has them for databases, not for journals.
+
+    A trial is lost when this process has seen the same heartbeat for ``patience`` seconds: clocks of machines differ.
+    """
+
+    def __init__(self, study: "optuna.Study", patience: float) -> None:
+        self.study, self.patience = study, patience
+        self._last_change: dict[int, tuple[float | None, float]] = {}
+
+    @contextmanager
+    def keep(self, trial: "optuna.Trial") -> Iterator[None]:
+        """Give a trial of this process a heartbeat until the block ends."""
+        is_over = threading.Event()
+
+        def beat() -> None:
+            with suppress(import_optuna().exceptions.UpdateFinishedTrialError):  # another process has given it up
+                while not is_over.is_set():
+                    trial.set_user_attr(HEARTBEAT, time.time())
+                    is_over.wait(self.patience / 4)
+
+        thread = threading.Thread(target=beat)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def retry_lost(self) -> None:
+        """Start the trials again whose heartbeat has ended. Needs the lock."""
+        now, before = time.monotonic(), self._last_change
+        self._last_change = {}
+        for trial in list_running(self.study):
+            last, since = before.get(trial.number, (None, now))
+            current = trial.user_attrs.get(HEARTBEAT)
+            self._last_change[trial.number] = current, since if current == last else now
+            if current == last and now - since > self.patience:
+                retry(self.study, trial)
 
 
 def _open_storage(search: Search, attempts: int = OPENINGS) -> "optuna.storages.BaseStorage":
@@ -248,8 +290,7 @@ def _check_terms(search: Search, began: Mapping[str, Any], now: Mapping[str, Any
 
 def _flatten_terms(terms: Mapping[str, Any], where: str) -> dict[str, Any]:
     """``Search.describe`` by dotted names. A setting that did not exist when it was written counts as its default."""
-    run = resolve_config(from_dict(RunConfig, terms["run"], where=where))
-    del run["device"], run["train"]["checkpoint_seconds"]
+    run = comparable_settings(from_dict(RunConfig, terms["run"], where=where))
     space = rename_settings(terms["space"], run["train"] | run["settings"])
     space = {
         n: [rename_choice(n, value) for value in entry] if isinstance(entry, list) else entry
