@@ -51,11 +51,10 @@ def measure_curves(trained: TrainedModel, dataset: PackedDataset, indices: Tenso
     """For each way to go: the curve of each order, and the ratios of areas."""
     explained = trained.task.explained_outputs(trained.outputs(dataset, indices))
     model, chance = trained.model, torch.Generator().manual_seed(SEED)
+    wanted = [each.score for each in explained]
     by = {
-        "integrated gradients": [
-            each.nodes for each in integrated_gradients(model, dataset, indices, lambda row: explained[row].score)
-        ],
-        "occlusion": occlusion(model, dataset, indices, lambda row: explained[row].score),
+        "integrated gradients": [each.nodes for each in integrated_gradients(model, dataset, indices, wanted)],
+        "occlusion": occlusion(model, dataset, indices, wanted),
     }
     regions = [[score_contiguous(dataset, index, chance) for index in indices.tolist()] for _ in range(orders)]
     found = {}
@@ -63,9 +62,7 @@ def measure_curves(trained: TrainedModel, dataset: PackedDataset, indices: Tenso
 
         def curve(scores: Sequence[Tensor], is_cut: bool = is_cut, orders: int = 0) -> DeletionCurve:
             left = [each.confidence for each in explained]
-            return deletion_curve(
-                model, dataset, indices, scores, left.__getitem__, is_cut=is_cut, orders=orders, seed=SEED
-            )
+            return deletion_curve(model, dataset, indices, scores, left, is_cut=is_cut, orders=orders, seed=SEED)
 
         outwards = [curve(scores).ordered for scores in regions]
         together = tuple(map(mean, zip(*outwards, strict=True)))

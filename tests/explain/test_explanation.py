@@ -132,7 +132,7 @@ def test_captum_finds_the_same(trained):
     captum = pytest.importorskip("captum.attr")
     model, index = trained.model, 17
     say = trained.task.explained_outputs(trained.outputs(MUTAG, torch.tensor([index])))[0].score
-    (ours,) = integrated_gradients(model, MUTAG, torch.tensor([index]), lambda row: say, steps=64)
+    (ours,) = integrated_gradients(model, MUTAG, torch.tensor([index]), [say], steps=64)
 
     def forward(*brought: torch.Tensor) -> torch.Tensor:
         graph = MUTAG.batch(torch.full((len(brought[0]),), index))
@@ -150,7 +150,8 @@ def test_silencing_the_weightiest_nodes_hurts_more_than_chance(trained, explaine
     assert curve.ratio < 0.9
     backwards = [-each.attribution.nodes for each in explained]
     indices = torch.tensor([each.index for each in explained])
-    wrong = deletion_curve(trained.model, MUTAG, indices, backwards, lambda row: explained[row].output.confidence)
+    confidences = [each.output.confidence for each in explained]
+    wrong = deletion_curve(trained.model, MUTAG, indices, backwards, confidences)
     assert wrong.ratio > 1.05
 
 
@@ -158,7 +159,7 @@ def test_occlusion_is_what_a_graph_without_the_node_lacks(monkeypatch):
     monkeypatch.setattr(attribution, "NODES_AT_ONCE", 40)
     bare = from_graphs([nx.cycle_graph(5), nx.star_graph(6)], ["a", "b"])
     model = untrained("gin", SingleLabel(("a", "b")), bare.features, dim=5).model
-    found = occlusion(model, bare, torch.tensor([1]), lambda row: lambda out: out[:, 1])[0]
+    found = occlusion(model, bare, torch.tensor([1]), [lambda out: out[:, 1]])[0]
     whole, *without = (nx.star_graph(6), nx.empty_graph(6), *[nx.star_graph(5)] * 6)  # the centre is node 0
     with torch.inference_mode():
         said = model(from_networkx([whole, *without]))[:, 1]

@@ -166,7 +166,7 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
 def test_attributions_add_up_to_the_output_of_the_ensemble():
     trained, dataset, few = train(CONFIG).trained, load_dataset("MUTAG"), torch.arange(3)
     outputs = trained.outputs(dataset, few)
-    found = integrated_gradients(trained.predictor(), dataset, few, lambda row: lambda output: output[:, 1])
+    found = integrated_gradients(trained.predictor(), dataset, few, [lambda output: output[:, 1]] * len(few))
     for output, attribution in zip(outputs, found, strict=True):
         assert attribution.output == pytest.approx(float(output[1]), abs=1e-4)
         assert abs(attribution.gap) < 0.05

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import mean
 
 import torch
@@ -50,11 +51,11 @@ def integrated_gradients(
     model: Predictor,
     dataset: PackedDataset,
     indices: Int[Tensor, "some"],
-    score: Callable[[int], Score],
+    scores: Sequence[Score],
     *,
     steps: int = 8,
 ) -> list[Attribution]:
-    r"""Integrated gradients (Sundararajan, Taly, Yan, 2017) of ``score(row)`` for each graph, ``row`` counting them.
+    r"""Integrated gradients (Sundararajan, Taly, Yan, 2017) of the score of each graph.
 
     .. math:: a_v = h_v \cdot \int_0^1 \nabla_{h_v} f(t\, h)\, dt, \qquad \sum_v a_v = f(h) - f(0)
 
@@ -67,8 +68,8 @@ def integrated_gradients(
         raise InputError(f"steps must be at least 1, got {steps}")
     model.eval()
     return [
-        _integrate(lambda t, row=row, index=index: _evaluate_on_path(model, dataset, index, score(row), t), steps)
-        for row, index in enumerate(indices.tolist())
+        _integrate(partial(_evaluate_on_path, model, dataset, index, score), steps)
+        for index, score in zip(indices.tolist(), scores, strict=True)
     ]
 
 
@@ -137,26 +138,24 @@ def _outputs(
     return model.combine(output, graph) if isinstance(model, ForestEnsemble) else output
 
 
+@torch.inference_mode()
 def occlusion(
-    model: Predictor, dataset: PackedDataset, indices: Int[Tensor, "some"], score: Callable[[int], Score]
+    model: Predictor, dataset: PackedDataset, indices: Int[Tensor, "some"], scores: Sequence[Score]
 ) -> list[Float[Tensor, "nodes"]]:
     r"""The fall of the explained output when a node is removed with its edges, :math:`a_v = f(G) - f(G \setminus v)`.
 
     Unlike integrated gradients, these have no fixed sum: nodes can be redundant, or need each other.
     """
     model.eval()
-    return [_occlude(model, dataset, index, score(row)) for row, index in enumerate(indices.tolist())]
-
-
-@torch.inference_mode()
-def _occlude(model: Predictor, dataset: PackedDataset, index: int, score: Score) -> Float[Tensor, "nodes"]:
-    size, left = int(dataset.sizes[index]), []
-    for cut in torch.arange(size, device=dataset.device).split(max(1, NODES_AT_ONCE // max(1, size))):
-        copies = dataset.batch(torch.full((len(cut),), index))
-        is_kept = torch.arange(size, device=dataset.device) != cut[:, None]
-        left.append(score(model(_without(copies, is_kept.flatten()))))
-    whole = score(model(dataset.batch(torch.tensor([index]))))
-    return (whole - torch.cat(left) if left else whole.new_zeros(0)).cpu()
+    attributions = []
+    for index, score in zip(indices.tolist(), scores, strict=True):
+        nodes = torch.arange(int(dataset.sizes[index]), device=dataset.device)
+        whole, left = score(model(dataset.batch(torch.tensor([index])))), []
+        for removed in nodes.split(max(1, NODES_AT_ONCE // max(1, len(nodes)))) if len(nodes) else ():
+            copies = dataset.batch(torch.full((len(removed),), index))
+            left.append(score(model(_without(copies, (nodes != removed[:, None]).flatten()))))
+        attributions.append((whole - torch.cat(left) if left else whole.new_zeros(0)).cpu())
+    return attributions
 
 
 @dataclass(frozen=True)
@@ -173,11 +172,8 @@ class DeletionCurve:
     @property
     def ratio(self) -> float:
         """Area under ``ordered`` over that under ``chance``: below 1 if the attributions find the nodes that matter."""
-        return _area(self.ordered) / _area(self.chance)
-
-
-def _area(curve: tuple[float, ...]) -> float:
-    return (sum(curve) - (curve[0] + curve[-1]) / 2) / (len(curve) - 1)
+        ordered, chance = torch.trapezoid(torch.tensor([self.ordered, self.chance], dtype=torch.float64)).tolist()
+        return ordered / chance
 
 
 def deletion_curve(
@@ -185,7 +181,7 @@ def deletion_curve(
     dataset: PackedDataset,
     indices: Int[Tensor, "some"],
     attributions: Sequence[Float[Tensor, "nodes"]],
-    confidence: Callable[[int], Score],
+    confidences: Sequence[Score],
     *,
     is_cut: bool = False,
     orders: int = 5,
@@ -194,15 +190,15 @@ def deletion_curve(
     """Check attributions by deleting nodes in their order, and in ``orders`` random orders.
 
     The inputs of a deleted node are zero. With ``is_cut`` it is removed with its edges: what is left is then another
-    graph, unlike those that the model was trained on, above all after random deletions. ``confidence(row)``
-    computes from outputs what is left of the prediction for the graph in that row, from 0 to 1.
+    graph, unlike those that the model was trained on, above all after random deletions. ``confidences``
+    compute from outputs what is left of the prediction for each graph, from 0 to 1.
     """
     if len(indices) == 0:
         raise InputError("a deletion curve needs graphs, got none")
     model.eval()
     generator = torch.Generator().manual_seed(seed)
     total = torch.zeros(1 + orders, TENTHS)
-    for row, (index, attribution) in enumerate(zip(indices.tolist(), attributions, strict=True)):
+    for index, attribution, confidence in zip(indices.tolist(), attributions, confidences, strict=True):
         size = len(attribution)
         ranks = [attribution.argsort(descending=True, stable=True).argsort()]
         ranks += [torch.randperm(size, generator=generator) for _ in range(orders)]
@@ -214,7 +210,7 @@ def deletion_curve(
                 output = model(_without(graph, is_kept))
             else:
                 output = _outputs(model, [h * is_kept[:, None] for h in _node_inputs(model, graph)], graph)
-            total += confidence(row)(output).view(len(ranks), TENTHS).cpu()
+            total += confidence(output).view(len(ranks), TENTHS).cpu()
     ordered, *chance = (total / len(indices)).tolist()
     return DeletionCurve(tuple(ordered), tuple(map(mean, zip(*chance, strict=True))), len(indices))
 

@@ -59,9 +59,8 @@ def explain(
     model = trained.to(device).model
     output, table = trained.outputs(graphs, indices, device), trained.predict(graphs, indices, device)
     explained = trained.task.explained_outputs(output, target, category_meanings(dataset, "classes"))
-    attributions = integrated_gradients(
-        trained.predictor(), dataset, indices, lambda row: explained[row].score, steps=steps
-    )
+    scores = [each.score for each in explained]
+    attributions = integrated_gradients(trained.predictor(), dataset, indices, scores, steps=steps)
     smiles = None if dataset.texts is None else get_smiles(dataset)
     explanations = []
     for row, index in enumerate(indices.tolist()):
@@ -69,12 +68,9 @@ def explain(
         with torch.inference_mode():
             weights = [layer[: graph.num_nodes].cpu() for layer in model.kernel_weights(graph)]
             attention = [layer[0].cpu() for layer in model.attention_weights(graph)]
-        prediction = {name: column[row] for name, column in table.items()}
-        text = None if smiles is None else smiles[index]
-        explanation = Explanation(
-            index, graph.to("cpu"), prediction, explained[row], attributions[row], weights, attention, text
-        )
-        explanations.append(explanation)
+        prediction, graph = {name: column[row] for name, column in table.items()}, graph.to("cpu")
+        found = (index, graph, prediction, explained[row], attributions[row], weights, attention)
+        explanations.append(Explanation(*found, smiles=None if smiles is None else smiles[index]))
     return explanations
 
 
@@ -95,7 +91,7 @@ def check_by_deletion(
         attributions = [nodes.abs() for nodes in attributions]
     confidences = [each.output.confidence for each in explanations]
     model, options = trained.to(device).predictor(), {"is_cut": is_cut, "orders": orders}
-    return deletion_curve(model, dataset, indices, attributions, confidences.__getitem__, **options)
+    return deletion_curve(model, dataset, indices, attributions, confidences, **options)
 
 
 def _align(

@@ -1,8 +1,6 @@
 """Explanations as one HTML page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +83,7 @@ def explain_to(
         directions=DIRECTIONS,
         layers=max(max(len(each.kernel_weights), len(each.attention)) for each in drawn),
         kernels=_kernel_keys(drawn[0]),
-        cards=[_build_card(trained, about.graphs, *pair) for pair in zip(drawn, about.names, strict=False)],
+        graphs=[_show_graph(trained, about.graphs, *pair) for pair in zip(drawn, about.names, strict=False)],
         statistics=statistics,
         groups=groups,
     )
@@ -111,45 +109,26 @@ def _kernel_keys(explanation: Explanation) -> list[Key]:
     return kernel_keys(explanation.kernel_weights[0].shape[1] if explanation.kernel_weights else 0)
 
 
-@dataclass(frozen=True)
-class Card:
-    """What the page shows of one graph: a ``tree``, ``drawings``, or the ``largest`` attributions of a large graph."""
-
-    name: str
-    explanation: Explanation
-    prediction: str
-    attention: list[Markup]
-    """Maps of each layer."""
-    tree: Sequence[tuple[Any, ...]] = ()
-    drawings: Sequence[Markup] = ()
-    largest: Sequence[tuple[str, Markup]] = ()
-
-
-def _build_card(trained: TrainedModel, dataset: PackedDataset, each: Explanation, name: str) -> Card:
+def _show_graph(trained: TrainedModel, dataset: PackedDataset, each: Explanation, name: str) -> dict[str, Any]:
+    """What the page shows of one graph: a tree, drawings, or the largest attributions of a large graph."""
     prediction = ", ".join(
         f"{key} {v:.3g}" if isinstance(v, float) else f"{key} {v}" for key, v in each.prediction.items()
     )
-    card = partial(Card, name, each, prediction, _draw_attention(each))
+    shown = {"name": name, "explanation": each, "prediction": prediction, "attention": _draw_attention(each)}
     values, weights = each.attribution.nodes.tolist(), [layer.tolist() for layer in each.kernel_weights]
     names = _node_names(trained, dataset, each)
     if trained.task.is_sequence and each.graph.node_labels is not None:
         depths = each.graph.node_labels[:, -1].tolist()
         rows = zip(names, depths, values, map(value_colour, values), compute_opacities(values), strict=True)
-        return card(tree=[(*row, [layer[i] for layer in weights]) for i, row in enumerate(rows)])
+        return shown | {"tree": [(*row, [layer[i] for layer in weights]) for i, row in enumerate(rows)]}
     graph = DrawnGraph(names, _bonds(trained, dataset, each), each.smiles)
     if len(values) > MAX_NODES or len(graph.bonds) > MAX_EDGES:
         order = sorted(range(len(values)), key=lambda i: -abs(values[i]))[:SHOWN_NODES]
-        roles = ["raises" if values[i] > 0 else "lowers" for i in order]
-        return card(
-            largest=[
-                (f"{names[i]} (node {i})", html.mark(f"{values[i]:+.3f}", role))
-                for i, role in zip(order, roles, strict=True)
-            ]
-        )
+        return shown | {"largest": [(f"{names[i]} (node {i})", values[i]) for i in order]}
     drawings = [draw_values(f"Attributions of the nodes of {name}", graph, values)]
     if keys := _kernel_keys(each):
         drawings.append(draw_pies(f"Kernel weights of the nodes of {name}", graph, weights, keys).to_svg())
-    return card(drawings=drawings)
+    return shown | {"drawings": drawings}
 
 
 def _node_names(trained: TrainedModel, dataset: PackedDataset, each: Explanation) -> list[str]:
