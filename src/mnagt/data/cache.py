@@ -5,7 +5,8 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def save_packed(dataset: PackedDataset, path: Path) -> None:
 
 def load_packed(path: Path) -> PackedDataset:
     """The data set that ``save_packed`` wrote; its tensors are mapped from the file."""
-    try:
+    with packed_errors(path):
         with safe_open(path, framework="pt") as file:
             header = json.loads(file.metadata()[_HEADER])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -78,11 +79,18 @@ def load_packed(path: Path) -> PackedDataset:
             if _checksum(tensor) != header["checksums"][name]:
                 raise InputError(f"{path}: {name} is damaged")
         return from_header(header, tensors)
+
+
+@contextmanager
+def packed_errors(path: Path, remedy: str = "") -> Iterator[None]:
+    """Turn the errors of reading a damaged file or folder into ``InputError``, which names it."""
+    try:
+        yield
     except InputError as error:
-        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+        raise InputError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{path}: not a packed data set, or damaged ({reason})") from error
+        raise InputError(f"{path}: not a packed data set, or damaged ({reason}){remedy}") from error
 
 
 def named_tensors(dataset: PackedDataset) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mnagt.data.cache import ENCODING, VERSION, cache_root, from_header, named_tensors, to_header
+from mnagt.data.cache import ENCODING, VERSION, cache_root, from_header, named_tensors, packed_errors, to_header
 from mnagt.data.categories import renumber
 from mnagt.data.packed import EDGE_COLUMNS, NODE_COLUMNS, PackedDataset
 from mnagt.errors import InputError
@@ -48,7 +48,7 @@ def write_packed(
 
     ``block`` is the number of graphs that shuffling keeps together, 0 for none; see ``PackedWriter.finish``.
     """
-    with packed_writer(Path(folder)) as writer:
+    with packed_writer(folder) as writer:
         for part in parts:
             writer.add(part)
         writer.finish(name=name, block=block)
@@ -56,27 +56,20 @@ def write_packed(
 
 
 @contextmanager
-def packed_writer(folder: Path) -> Iterator["PackedWriter"]:
+def packed_writer(folder: Path | str) -> Iterator["PackedWriter"]:
     """A writer of a data set in the new ``folder``, which exists once the block ends without an error."""
-    folder = Path(folder)
     if os.path.lexists(folder):
         raise InputError(f"cannot write {folder}: it is there already; choose another name")
-    with write_folder_atomically(folder) as scratch:
-        writer = PackedWriter(scratch)
-        try:
-            yield writer
-            if not writer.is_finished:
-                writer.finish()
-        finally:
-            writer.close()
+    with write_folder_atomically(Path(folder)) as scratch:
+        yield PackedWriter(scratch)
 
 
 class PackedWriter:
-    """Appends graphs to the files of a data set, in constant memory."""
+    """Appends graphs to the files of a data set, in constant memory; ``finish`` comes last."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.graphs, self.is_finished = folder, 0, False
-        self._files: dict[str, _Column] = {}
+        self.folder, self.graphs = folder, 0
+        self._columns: dict[str, _Column] = {}
         self._header: dict[str, Any] = {}
         self._task: Task | None = None
         self._vocabularies: dict[str, dict[str, int]] = {}
@@ -89,14 +82,16 @@ class PackedWriter:
         """
         if not len(part):
             return
+        where = f"{part.name}, after {self.graphs:,} graphs"
         if self._task is None:
             self._task, self._header = part.task, to_header(part)
         if part.task != self._task:
-            raise InputError(f"{part.name}, after {self.graphs:,} graphs: has another task; give all parts the same")
-        tensors = self._renumber_categories(part)
-        self._check(part, tensors)
+            raise InputError(f"{where}: has another task; give all parts the same")
+        tensors = self._renumber_categories(part, where)
+        if self.graphs and (odd := tensors.keys() ^ self._columns.keys()):
+            raise InputError(f"{where}: {', '.join(sorted(odd))} is in some parts only; give it to all")
         for name, tensor in tensors.items():
-            self._append(name, tensor)
+            self._append(name, tensor, where)
         self._header["is_symmetric"] &= part.is_symmetric
         self.graphs += len(part)
 
@@ -117,49 +112,44 @@ class PackedWriter:
         if not self.graphs:
             raise InputError(f"{self.folder.name}: no graphs were added; give at least one")
         for what, rows in (("targets", targets), ("groups", groups)):
-            if rows is None:
-                continue
-            if len(rows) != self.graphs:
-                raise InputError(f"{self.folder.name}: {len(rows)} {what} for {self.graphs} graphs; give one a graph")
-            if what in self._files:
-                self._files.pop(what).drop()
-            self._append(what, rows)
-        size = sum(column.bytes for column in self._files.values())
+            if rows is not None:
+                if what in self._columns:
+                    self._columns.pop(what).path.unlink()
+                self._append(what, rows, self.folder.name)
+        size = sum(column.path.stat().st_size for column in self._columns.values())
         if block is not None and block < 0:
             raise InputError(f"block counts graphs, 0 for none; got {block}")
         if block is None:
             block = 0 if size <= LARGE else max(1, BLOCK * self.graphs // size)
-        for column in self._files.values():
-            column.end()
         header = self._header | {
             "vocabularies": {column: list(words) for column, words in self._vocabularies.items()},
             "block": block,
-            "tensors": {name: column.describe() for name, column in self._files.items()},
+            "tensors": {name: column.finish() for name, column in self._columns.items()},
         }
         if name is not None:
             header["name"] = name
         if task is not None:
             header["task"] = task_to_dict(task)
         write_json(self.folder / HEADER, header)
-        self.is_finished = True
 
-    def close(self) -> None:
-        for column in self._files.values():
-            column.file.close()
-
-    def _append(self, name: str, tensor: Tensor) -> None:
+    def _append(self, name: str, tensor: Tensor, where: str) -> None:
+        """Append rows to the file of a column; an error where they are of another kind than those before."""
         rows = tensor.detach().cpu().contiguous().numpy()
-        if name.endswith("_ptr"):
-            column = self._files.get(name)
-            rows = rows if column is None else rows[1:] + column.last
-        elif name == "texts" and name in self._files:
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = _Column(self.folder / _file_name(name), rows.dtype.str, rows.shape[1:])
+        elif name.endswith("_ptr"):
+            rows = rows[1:] + column.last
+        elif name == "texts":
             rows = np.concatenate([np.frombuffer(b"\n", np.uint8), rows])
-        if name not in self._files:
-            file = (self.folder / _file_name(name)).open("wb")
-            self._files[name] = _Column(file, rows.dtype.str, rows.shape[1:])
-        self._files[name].append(rows)
+        kind, kind_before = (rows.dtype.str, rows.shape[1:]), (column.dtype, column.shape)
+        if kind != kind_before:
+            raise InputError(
+                f"{where}: {name} has rows of {kind}, and had {kind_before} before; give all parts the same"
+            )
+        column.append(rows)
 
-    def _renumber_categories(self, part: PackedDataset) -> dict[str, Tensor]:
+    def _renumber_categories(self, part: PackedDataset, where: str) -> dict[str, Tensor]:
         """The tensors of ``part``, with categories numbered as in the whole data set."""
         tensors = named_tensors(part)
         for kind, counts in part.label_counts.items():
@@ -172,8 +162,8 @@ class PackedWriter:
                 is_named = f"{kind}/{i}" in self._vocabularies if self.graphs else names is not None
                 if is_named != (names is not None) or count > len(names or range(count)):
                     raise InputError(
-                        f"{part.name}, after {self.graphs:,} graphs: categories of {kind}/{i} have names in some "
-                        "parts only, or some of them have; name all or none"
+                        f"{where}: categories of {kind}/{i} have names in some parts only, or some of them have; name "
+                        "all or none"
                     )
                 if names is None:
                     totals[i] = max(totals[i], count)
@@ -181,59 +171,35 @@ class PackedWriter:
                 index = self._vocabularies.setdefault(f"{kind}/{i}", {})
                 indices = [index.setdefault(name, len(index)) for name in names]
                 if len(index) > torch.iinfo(columns[i].dtype).max:
-                    raise InputError(f"{part.name}: {len(index):,} categories of {kind}/{i}; give labels a wider type")
+                    raise InputError(f"{where}: {len(index):,} categories of {kind}/{i}; give labels a wider type")
                 columns[i], totals[i] = renumber(columns[i], indices), len(index)
             self._header["label_counts"][kind] = totals
             tensors[kind] = torch.stack(columns, dim=1)
         return tensors
-
-    def _check(self, part: PackedDataset, tensors: dict[str, Tensor]) -> None:
-        """Refuse a part with other columns than those before."""
-        if self.graphs and tensors.keys() != self._files.keys():
-            odd = ", ".join(sorted(tensors.keys() ^ self._files.keys()))
-            raise InputError(f"{part.name}, after {self.graphs:,} graphs: {odd} is in some parts only; give it to all")
-        for name, tensor in tensors.items():
-            column = self._files.get(name)
-            rows = (tensor.numpy().dtype.str, tuple(tensor.shape[1:]))
-            if column is not None and rows != (column.dtype, column.shape):
-                raise InputError(
-                    f"{part.name}, after {self.graphs:,} graphs: {name} has rows of {rows}, and had "
-                    f"{(column.dtype, column.shape)} before; give all parts the same"
-                )
 
 
 @dataclass(eq=False)
 class _Column:
     """A file of a column, to which rows are appended."""
 
-    file: BinaryIO
+    path: Path
     dtype: str
     shape: tuple[int, ...]
     rows: int = 0
     crc: int = 0
     last: Any = None
 
-    @property
-    def bytes(self) -> int:
-        return self.rows * np.dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
-
     def append(self, rows: np.ndarray) -> None:
-        if len(rows):
-            content = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
-            self.file.write(content)
-            self.crc = zlib.crc32(content, self.crc)
-            self.rows, self.last = self.rows + len(rows), rows[-1]
+        content = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+        with self.path.open("ab") as file:
+            file.write(content)
+        self.crc = zlib.crc32(content, self.crc)
+        self.rows, self.last = self.rows + len(rows), rows[-1:]
 
-    def end(self) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-
-    def drop(self) -> None:
-        self.file.close()
-        os.unlink(self.file.name)
-
-    def describe(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
+        """Have the file on disk, and describe it for the header."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
         return {"dtype": self.dtype, "shape": [self.rows, *self.shape], "crc32": self.crc}
 
 
@@ -249,18 +215,13 @@ def open_packed(folder: Path | str, *, check: bool = True) -> PackedDataset:
     """
     folder = Path(folder)
     header = read_json(folder / HEADER)
-    try:
+    with packed_errors(folder, "; pack the graphs again"):
         if header["version"] != VERSION:
             raise InputError(f"{folder / HEADER}: written by another version of mnagt; pack the graphs again")
         tensors = {name: _open_column(folder, name, about, check=check) for name, about in header["tensors"].items()}
         dataset = from_header(header, tensors)
         _check_rows(folder, dataset)
         return dataset
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{folder}: not a packed data set, or damaged ({reason}); pack the graphs again") from error
 
 
 def _open_column(folder: Path, name: str, about: dict[str, Any], *, check: bool) -> Tensor:
