@@ -7,7 +7,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mnagt.data.packed import PackedDataset
+from mnagt.data.packed import ENCODING, PackedDataset
 from mnagt.errors import InputError
 from mnagt.files import clear_scratch, write_atomically
 from mnagt.tasks import task_from_dict, task_to_dict
@@ -25,8 +24,8 @@ VERSION = 1
 
 _HEADER = "mnagt"
 _DESCRIPTIONS = ("label_counts", "vocabularies", "columns")
-ENCODING = "encodings/"
-"""Prefix of the names of encodings among the tensors of a file."""
+
+_DAMAGED = (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError)
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ def load_or_build(*parts: str | Path, build: Callable[[], PackedDataset]) -> Pac
 
 def save_packed(dataset: PackedDataset, path: Path) -> None:
     """Write the data set as one file, atomically."""
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in named_tensors(dataset).items()}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in dataset.named_tensors.items()}
     header = to_header(dataset, checksums={name: _checksum(tensor) for name, tensor in tensors.items()})
     try:
         with write_atomically(path) as scratch:
@@ -88,15 +87,9 @@ def packed_errors(path: Path, remedy: str = "") -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except _DAMAGED as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"{path}: not a packed data set, or damaged ({reason}){remedy}") from error
-
-
-def named_tensors(dataset: PackedDataset) -> dict[str, Tensor]:
-    """The tensors of a data set by the names that they have in files."""
-    tensors = {f.name: value for f in fields(dataset) if isinstance(value := getattr(dataset, f.name), Tensor)}
-    return tensors | {ENCODING + name: encoding for name, encoding in dataset.encodings.items()}
 
 
 def to_header(dataset: PackedDataset, **others: Any) -> dict[str, Any]:

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mnagt.data.cache import ENCODING, VERSION, cache_root, from_header, named_tensors, packed_errors, to_header
+from mnagt.data.cache import VERSION, cache_root, from_header, packed_errors, to_header
 from mnagt.data.categories import renumber
-from mnagt.data.packed import EDGE_COLUMNS, NODE_COLUMNS, PackedDataset
+from mnagt.data.packed import ENCODING, PackedDataset
 from mnagt.errors import InputError
 from mnagt.files import make_folder, read_json, write_folder_atomically, write_json
+from mnagt.graphs.batch import EDGE_COLUMNS, NODE_COLUMNS
 from mnagt.tasks import Task, task_to_dict
 
 HEADER = "packed.json"
@@ -151,7 +152,7 @@ class PackedWriter:
 
     def _renumber_categories(self, part: PackedDataset, where: str) -> dict[str, Tensor]:
         """The tensors of ``part``, with categories numbered as in the whole data set."""
-        tensors = named_tensors(part)
+        tensors = part.named_tensors
         for kind, counts in part.label_counts.items():
             if kind not in tensors:
                 continue

@@ -1,9 +1,9 @@
 """All graphs of a data set as a few flat tensors, and batches of them by index arithmetic."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,20 +12,18 @@ from torch import Tensor
 
 from mnagt.data.prefetch import prefetch_rows
 from mnagt.errors import InputError
-from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.batch import EDGE_COLUMNS, NODE_COLUMNS, GraphBatch, map_tensors
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.memory import free_memory
 from mnagt.graphs.sparse import ptr_from_counts, ragged_arange
 from mnagt.tasks import Task
 
-NODE_COLUMNS = ("node_labels", "node_values")
-EDGE_COLUMNS = ("edge_labels", "edge_values")
 WINDOW = 256
 """Blocks that are shuffled together."""
+ENCODING = "encodings/"
+"""Prefix of the names of encodings among the tensors of a file."""
 LONG_GRAPH = 1024
 """Edges a graph, on average, from which copying graph by graph is faster than picking edge by edge."""
-
-_Owner = TypeVar("_Owner", "PackedDataset", GraphBatch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +101,13 @@ class PackedDataset:
     @property
     def nbytes(self) -> int:
         """Bytes of all its tensors."""
-        tensors = [value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)]
-        return sum(tensor.nbytes for tensor in (*tensors, *self.encodings.values()))
+        return sum(tensor.nbytes for tensor in self.named_tensors.values())
+
+    @property
+    def named_tensors(self) -> dict[str, Tensor]:
+        """The tensors by the names that they have in files: their fields, or ``ENCODING`` and the encoding."""
+        tensors = {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+        return tensors | {ENCODING + name: encoding for name, encoding in self.encodings.items()}
 
     @cached_property
     def node_columns(self) -> dict[str, Any]:
@@ -156,9 +159,12 @@ class PackedDataset:
             lines = texts.cpu().numpy().tobytes().split(b"\n")
             content = b"\n".join(lines[graph] for graph in indices.tolist())
             texts = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-        described = {"label_counts": self.label_counts, "vocabularies": self.vocabularies}
-        return replace(
-            PackedDataset.from_batch(self.name, self.task, self.batch(indices), **described),
+        return PackedDataset.from_batch(
+            self.name,
+            self.task,
+            self.batch(indices),
+            label_counts=self.label_counts,
+            vocabularies=self.vocabularies,
             columns=self.columns,
             texts=texts,
             official=None if self.official is None else self.official[indices],
@@ -238,7 +244,7 @@ class PackedDataset:
             resident = device.type != "cuda" or self.nbytes <= free_memory(device) // 2
         if not resident:
             return replace(self, targets=self.targets.to(device))
-        return _map_tensors(self, lambda tensor: tensor.to(device), except_for=("node_ptr", "edge_ptr"))
+        return map_tensors(self, lambda tensor: tensor.to(device), except_for=("node_ptr", "edge_ptr"))
 
     @classmethod
     def from_batch(
@@ -248,9 +254,12 @@ class PackedDataset:
         batch: GraphBatch,
         *,
         label_counts: Mapping[str, tuple[int, ...]] | None = None,
-        vocabularies: Mapping[str, tuple[str, ...]] | None = None,
+        **others: Any,
     ) -> "PackedDataset":
-        """The graphs of ``batch``. ``label_counts`` are those of its labels if they are not given."""
+        """The graphs of ``batch``, and ``others`` of the fields that it lacks.
+
+        ``label_counts`` are those of its labels if they are not given.
+        """
         if batch.targets is None or len(batch.targets) != batch.num_graphs:
             has = "no" if batch.targets is None else len(batch.targets)
             raise InputError(f"{name}: {has} targets for {batch.num_graphs} graphs; give one a graph")
@@ -271,8 +280,8 @@ class PackedDataset:
             is_symmetric=batch.is_symmetric,
             label_counts=counts,
             encodings=batch.encodings,
-            vocabularies=dict(vocabularies or {}),
             **columns,
+            **others,
         )
 
 
@@ -372,11 +381,4 @@ def _send_batch(batch: GraphBatch, device: torch.device) -> GraphBatch:
             tensor = tensor.pin_memory()
         return tensor.to(device, non_blocking=True)
 
-    return _map_tensors(batch, send, except_for=("sizes",))
-
-
-def _map_tensors(owner: _Owner, function: Callable[[Tensor], Tensor], except_for: tuple[str, ...]) -> _Owner:
-    """A copy with ``function`` of all tensors, encodings included, but for the fields ``except_for``."""
-    names = (each.name for each in fields(owner) if each.name not in except_for)
-    tensors = {name: function(value) for name in names if isinstance(value := getattr(owner, name), Tensor)}
-    return replace(owner, **tensors, encodings={name: function(t) for name, t in owner.encodings.items()})
+    return map_tensors(batch, send, except_for=("sizes",))

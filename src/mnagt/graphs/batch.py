@@ -1,9 +1,9 @@
 """A batch of graphs as flat tensors: the one shape in which graphs travel through the library."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -15,6 +15,8 @@ from mnagt.graphs.features import Columns
 from mnagt.graphs.memory import format_bytes, free_memory
 from mnagt.graphs.sparse import Incidence, ptr_from_counts, ptr_from_index
 
+NODE_COLUMNS = ("node_labels", "node_values")
+EDGE_COLUMNS = ("edge_labels", "edge_values")
 CHECKED_FROM = 2**28
 """Bytes from which ``check_memory_for_pairs`` compares with the free memory."""
 
@@ -93,24 +95,23 @@ class GraphBatch:
         across = (graph_of_node[source] != graph_of_node[destination]).nonzero()
         if len(across):
             raise InputError(f"edge {int(across[0])} joins two graphs; check that sizes add up")
-        given = {"node_labels": node_labels, "node_values": node_values, "edge_labels": edge_labels}
-        for name, column in (given | {"edge_values": edge_values}).items():
-            rows = nodes if name.startswith("node") else edge_index.shape[1]
-            if column is not None and len(column) != rows:
-                raise InputError(f"{name} has {len(column)} rows for {rows} {name[:4]}s; give one row a {name[:4]}")
         key = destination * nodes + source
         order = key.argsort(stable=True)
+        columns: dict[str, Any] = {"node_labels": node_labels, "node_values": node_values}
+        columns |= {"edge_labels": edge_labels, "edge_values": edge_values}
+        for name, column in columns.items():
+            kind, rows = ("node", nodes) if name in NODE_COLUMNS else ("edge", len(source))
+            if column is not None and len(column) != rows:
+                raise InputError(f"{name} has {len(column)} rows for {rows} {kind}s; give one row a {kind}")
+            columns[name] = column if column is None or kind == "node" else column[order]
         return cls(
             sizes=sizes,
             node_ptr=node_ptr,
             in_ptr=ptr_from_index(destination, nodes).int(),
             source=source[order].int(),
             is_symmetric=torch.equal(key[order], (source * nodes + destination).sort().values),
-            node_labels=node_labels,
-            node_values=node_values,
-            edge_labels=None if edge_labels is None else edge_labels[order],
-            edge_values=None if edge_values is None else edge_values[order],
             targets=targets,
+            **columns,
         )
 
     @property
@@ -254,9 +255,11 @@ class GraphBatch:
 
     def to(self, device: torch.device | str) -> "GraphBatch":
         """The same batch on ``device``; ``sizes`` stays on the CPU."""
-        moved = {
-            f.name: value.to(device)
-            for f in fields(self)
-            if f.name != "sizes" and isinstance(value := getattr(self, f.name), Tensor)
-        }
-        return replace(self, **moved, encodings={name: t.to(device) for name, t in self.encodings.items()})
+        return map_tensors(self, lambda tensor: tensor.to(device), except_for=("sizes",))
+
+
+def map_tensors(owner: Any, function: Callable[[Tensor], Tensor], except_for: tuple[str, ...]) -> Any:
+    """A copy of a batch or data set with ``function`` of its tensors, but for the fields ``except_for``."""
+    names = (each.name for each in fields(owner) if each.name not in except_for)
+    tensors = {name: function(value) for name in names if isinstance(value := getattr(owner, name), Tensor)}
+    return replace(owner, **tensors, encodings={name: function(t) for name, t in owner.encodings.items()})

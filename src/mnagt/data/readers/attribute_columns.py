@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mnagt.data.categories import NO_CATEGORY
+from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError, quote
+from mnagt.graphs.sparse import ptr_from_counts
 
 MAX_MISSING, MAX_MISSING_PER_VALUE = 1 << 24, 64
 """Cells of a table that may be empty: so many, and so many more for each value."""
@@ -153,6 +155,36 @@ class EncodedColumns:
         index = torch.from_numpy(rows)
         labels, values = (None if column is None else column[index] for column in (self.labels, self.values))
         return replace(self, labels=labels, values=values)
+
+
+def pack_keys(
+    name: str,
+    sizes: NDArray[np.integer],
+    keys: NDArray[np.int64],
+    nodes: EncodedColumns,
+    edges: EncodedColumns,
+    **others: Any,
+) -> PackedDataset:
+    """The data set of graphs of these ``sizes`` with the edges of the sorted ``keys``; ``others`` are more fields."""
+    node_ptr = ptr_from_counts(torch.from_numpy(sizes))
+    destination, source = keys >> 32, keys.astype(np.int32)
+    in_degree = np.bincount(destination, minlength=int(node_ptr[-1]))
+    source -= np.repeat(node_ptr.numpy()[:-1].astype(np.int32), sizes)[destination]
+    return PackedDataset(
+        name=name,
+        node_ptr=node_ptr,
+        edge_ptr=ptr_from_counts(torch.from_numpy(in_degree))[node_ptr],
+        source=torch.from_numpy(source),
+        in_degree=torch.from_numpy(in_degree.astype(np.int32)),
+        label_counts={**nodes.label_counts, **edges.label_counts},
+        node_labels=nodes.labels,
+        node_values=nodes.values,
+        edge_labels=edges.labels,
+        edge_values=edges.values,
+        vocabularies={**nodes.vocabularies, **edges.vocabularies},
+        columns={**nodes.names, **edges.names},
+        **others,
+    )
 
 
 def encode_columns(

@@ -6,7 +6,7 @@ Graphs are undirected unless they say otherwise: an edge then runs both ways.
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,12 +16,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.attribute_columns import AttributeColumns, category_name, encode_columns
-from mnagt.data.readers.edges import add_reverse_edges
+from mnagt.data.readers.attribute_columns import AttributeColumns, category_name, encode_columns, pack_keys
+from mnagt.data.readers.edges import add_reverse_edges, reverse_keys
 from mnagt.data.readers.targets import read_targets
 from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, quote
-from mnagt.graphs.batch import GraphBatch
 from mnagt.tasks import Task
 
 TARGET = "y"
@@ -168,25 +167,17 @@ class AttributedGraphs:
         )
         ends = np.array(self.ends, np.int64).reshape(-1, 2)
         keys, row = add_reverse_edges(table.label, ends, np.array(self.is_directed, bool))
-        edges = edges.select(row)
-        batch = GraphBatch.from_edges(
-            torch.from_numpy(np.stack([keys & 0xFFFFFFFF, keys >> 32])),
-            np.diff(self.node_ends, prepend=0).tolist(),
-            node_labels=nodes.labels,
-            node_values=nodes.values,
-            edge_labels=edges.labels,
-            edge_values=edges.values,
-            targets=target,
-        )
-        dataset = PackedDataset.from_batch(
+        dataset = pack_keys(
             self.name,
-            task,
-            batch,
-            label_counts={**nodes.label_counts, **edges.label_counts},
-            vocabularies={**nodes.vocabularies, **edges.vocabularies},
+            np.diff(self.node_ends, prepend=0),
+            keys,
+            nodes,
+            edges.select(row),
+            task=task,
+            targets=target,
+            is_symmetric=np.array_equal(keys, np.sort(reverse_keys(keys))),
+            groups=None if group is None else encode_groups(table, group),
         )
-        groups = None if group is None else encode_groups(table, group)
-        dataset = replace(dataset, columns={**nodes.names, **edges.names}, groups=groups)
         if not has_target.all():
             message = _describe_unlabelled(table, has_target)
             _log.warning("%s", message)

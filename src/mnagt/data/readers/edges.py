@@ -24,7 +24,7 @@ def add_reverse_edges(
     row = np.flatnonzero(ends[:, 0] != ends[:, 1])
     keys, first = np.unique(_to_keys(ends[row]), return_index=True)
     _log_counts(name, loops=len(ends) - len(row), repeated=len(row) - len(keys))
-    row, reverse = row[first], _reverse(keys)
+    row, reverse = row[first], reverse_keys(keys)
     is_new = ~np.isin(reverse, keys, assume_unique=True)
     if is_directed is None:
         _log_counts(name, added=int(is_new.sum()))
@@ -43,8 +43,8 @@ def undirected_keys(name: str, ends: NDArray[np.integer]) -> NDArray[np.int64]:
     given, keys = len(ends), _to_keys(ends)
     del ends, is_edge
     # Which way round the edges are sorted first does not matter.
-    keys = _sort_distinct(_reverse(keys))
-    reverse = _sort_distinct(_reverse(keys))
+    keys = _sort_distinct(reverse_keys(keys))
+    reverse = _sort_distinct(reverse_keys(keys))
     distinct = len(keys)
     if not np.array_equal(keys, reverse):
         keys = np.union1d(keys, reverse)
@@ -66,7 +66,7 @@ def _to_keys(ends: NDArray[np.integer]) -> NDArray[np.int64]:
     return ends[:, 1].astype(np.int64) << 32 | ends[:, 0]
 
 
-def _reverse(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+def reverse_keys(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return keys >> 32 | keys << 32
 
 

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.attribute_columns import EncodedColumns
+from mnagt.data.readers.attribute_columns import EncodedColumns, pack_keys
 from mnagt.data.readers.dataset_files import DatasetFiles, find_tu_files
 from mnagt.data.readers.edges import add_reverse_edges, undirected_keys
 from mnagt.data.readers.number_tables import parse_floats
 from mnagt.errors import InputError
-from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.tasks import Regression, SingleLabel, Task, Unlabelled
 
 VERSION = "tu-2"
@@ -39,26 +38,7 @@ def read_tu(path: Path) -> PackedDataset:
         edges = edges.select(line)
     else:
         keys = undirected_keys(files.name, _edges(files, graph_of_node, graphs_from))
-    destination, source = keys >> 32, keys.astype(np.int32)
-
-    node_ptr = ptr_from_counts(torch.from_numpy(sizes))
-    in_degree = np.bincount(destination, minlength=len(graph_of_node))
-    source -= node_ptr.numpy()[:-1].astype(np.int32)[graph_of_node][destination]
-    return PackedDataset(
-        name=files.name,
-        task=task,
-        node_ptr=node_ptr,
-        edge_ptr=ptr_from_counts(torch.from_numpy(in_degree))[node_ptr],
-        source=torch.from_numpy(source),
-        in_degree=torch.from_numpy(in_degree.astype(np.int32)),
-        targets=targets,
-        label_counts={**nodes.label_counts, **edges.label_counts},
-        node_labels=nodes.labels,
-        node_values=nodes.values,
-        edge_labels=edges.labels,
-        edge_values=edges.values,
-        vocabularies={**nodes.vocabularies, **edges.vocabularies},
-    )
+    return pack_keys(files.name, sizes, keys, nodes, edges, task=task, targets=targets)
 
 
 def _graph_of_node(files: DatasetFiles) -> tuple[NDArray[np.int32], int]:
