@@ -43,7 +43,7 @@ def _download(url: str, name: str, root: Path, mark: str, largest: int) -> Path:
     """Download a zip in which a file ``mark`` must be."""
     path = root / f"{name}.zip"
     by_hand = f"fetch it elsewhere and put it at {path}"
-    if not os.access(_existing_parent(root), os.W_OK):
+    if not os.access(next(folder for folder in (root, *root.parents) if folder.exists()), os.W_OK):
         raise InputError(f"cannot write {path}; set MNAGT_DATA to a folder that can be written, or {by_hand}")
     with write_atomically(path) as scratch:
         _log.info("fetching %s", url)
@@ -53,11 +53,6 @@ def _download(url: str, name: str, root: Path, mark: str, largest: int) -> Path:
         _check_zip(scratch, mark, url, by_hand)
     _log.info("%s is in %s", name, path)
     return path
-
-
-def _existing_parent(folder: Path) -> Path:
-    """The folder, or the nearest above it that exists."""
-    return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
 def _receive(url: str, largest: int, by_hand: str) -> Iterator[bytes]:

@@ -68,38 +68,36 @@ def _to_table(name: str, values: Sequence[Any], graphs: int, label: str) -> Grap
 def _pack(graphs: Any, columns: Mapping[str, Sequence[str]] | None, name: str) -> PackedDataset:
     if isinstance(graphs, PackedDataset):
         return graphs
-    if isinstance(graphs, GraphBatch):
-        return _pack_batch(graphs, name)
-    if isinstance(graphs, str) or not isinstance(graphs, Iterable):
-        raise InputError(f"expected a list of {_KINDS}, got {type(graphs).__name__}")
-    networkx_graph, pyg_graph = _imported_class("networkx", "Graph"), _imported_class("torch_geometric.data", "Data")
-    graphs = list(graphs)
-    for kind, pack in ((str, _pack_smiles), (networkx_graph, _pack_networkx), (pyg_graph, _pack_pyg)):
-        if kind is not None and graphs and isinstance(graphs[0], kind):
+    if not isinstance(graphs, GraphBatch):
+        if isinstance(graphs, str) or not isinstance(graphs, Iterable):
+            raise InputError(f"expected a list of {_KINDS}, got {type(graphs).__name__}")
+        graphs = list(graphs)
+        kind = _common_kind(graphs)
+        if kind == "SMILES":
+            return _pack_smiles(graphs, name)
+        if kind == "networkx":
+            return _pack_networkx(graphs, columns, name)
+        graphs = from_pyg(graphs)
+    return PackedDataset.from_batch(name, Unlabelled(), replace(graphs, targets=torch.zeros(graphs.num_graphs, 0)))
+
+
+def _common_kind(graphs: list[Any]) -> str:
+    """Which of SMILES, networkx and PyTorch Geometric all graphs are of; a library not imported has none."""
+    libraries = {"networkx": ("networkx", "Graph"), "PyTorch Geometric": ("torch_geometric.data", "Data")}
+    types = {kind: getattr(sys.modules.get(module), name, None) for kind, (module, name) in libraries.items()}
+    for kind, its_type in {"SMILES": str, **types}.items():
+        if its_type is not None and graphs and isinstance(graphs[0], its_type):
             for number, graph in enumerate(graphs):
-                if not isinstance(graph, kind):
+                if not isinstance(graph, its_type):
                     raise InputError(
                         f"graph {number} is a {type(graph).__name__}, and graph 0 a {type(graphs[0]).__name__}; give "
                         "graphs of one kind"
                     )
-            return pack(graphs, columns, name)
+            return kind
     raise InputError(f"expected {_KINDS}, got {f'a {type(graphs[0]).__name__}' if graphs else 'no graphs'}")
 
 
-def _imported_class(module: str, name: str) -> type | None:
-    """A class, if its module is imported: else there is no graph of it."""
-    return getattr(sys.modules.get(module), name, None)
-
-
-def _pack_batch(batch: GraphBatch, name: str) -> PackedDataset:
-    return PackedDataset.from_batch(name, Unlabelled(), replace(batch, targets=torch.zeros(batch.num_graphs, 0)))
-
-
-def _pack_pyg(graphs: list[Any], columns: Any, name: str) -> PackedDataset:
-    return _pack_batch(from_pyg(graphs), name)
-
-
-def _pack_smiles(smiles: list[str], columns: Any, name: str) -> PackedDataset:
+def _pack_smiles(smiles: list[str], name: str) -> PackedDataset:
     molecules = read_smiles(smiles, name=name)
     for row in molecules.refused:
         raise InputError(f"molecule {row.row}, {row.smiles[:60]!r}: {row.reason}; fix it or leave it out")
@@ -114,7 +112,7 @@ def _pack_networkx(graphs: list[Any], columns: Mapping[str, Sequence[str]] | Non
         index = {node: v for v, node in enumerate(graph, start=found.first_node)}
         for node, attributes in graph.nodes(data=True):
             attributes = {str(key): _to_python(value) for key, value in attributes.items()}
-            found.nodes.add(attributes, f"graph {number}, node {node!r}")
+            found.add_node(attributes, f"graph {number}, node {node!r}")
         for u, v, attributes in graph.edges(data=True):
             attributes = {str(key): _to_python(value) for key, value in attributes.items()}
             where = f"graph {number}, edge {(u, v)!r}"

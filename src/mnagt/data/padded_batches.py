@@ -81,7 +81,13 @@ class PaddedBatches:
         The graphs must fit (``shape.holds``). A data set without edges has no padding edges.
         """
         data, device = self.dataset, self.dataset.device
-        layout = self._assemble(graphs, shape) if ops.is_usable(device) else self._layout(graphs, shape)
+        if ops.is_usable(device):
+            from mnagt.ops.assemble import assemble
+
+            slots = (shape.nodes, shape.edges, PADDING_GRAPH_SIZE)
+            layout = Layout(*assemble(graphs, *self._ptrs, data.source, *slots))
+        else:
+            layout = self._layout(graphs, shape)
         is_graph = graphs != NO_GRAPH
         missing = data.task.missing_target
         targets = data.targets.index_select(0, graphs.clamp(min=0))
@@ -98,11 +104,6 @@ class PaddedBatches:
             **{name: column.index_select(0, layout.node) for name, column in data.node_columns.items()},
             **{name: column.index_select(0, layout.edge) for name, column in data.edge_columns.items()},
         )
-
-    def _assemble(self, graphs: Int[Tensor, "slots"], shape: Shape) -> Layout:
-        from mnagt.ops.assemble import assemble
-
-        return Layout(*assemble(graphs, *self._ptrs, self.dataset.source, shape.nodes, shape.edges, PADDING_GRAPH_SIZE))
 
     def _layout(self, graphs: Int[Tensor, "slots"], shape: Shape) -> Layout:
         """The same as ``mnagt.ops.assemble``, in PyTorch."""

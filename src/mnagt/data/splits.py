@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
-from mnagt.data.readers.number_tables import check_range, parse_integers
+from mnagt.data.readers.number_tables import INTEGERS, check_range, parse_table
 from mnagt.errors import InputError
 
 PARTS = ("train", "valid", "test")
@@ -164,7 +164,7 @@ def _read_indices(folder: Path, name: str, graphs: int) -> Tensor:
             break
     else:
         raise InputError(f"{folder}: no {name}.csv.gz, {name}.csv or {name}.txt; a split needs train, valid and test")
-    indices = parse_integers(Archive(folder).read_blocks(path.name, MAX_PARSED_BYTES), str(path), columns=1)[:, 0]
+    indices = parse_table(Archive(folder).read_blocks(path.name, MAX_PARSED_BYTES), str(path), INTEGERS, 1)[:, 0]
     check_range(str(path), indices, graphs, "graph")
     return torch.from_numpy(indices.astype(np.int64))
 

@@ -302,9 +302,7 @@ def test_quick_integers_are_those_of_int(columns):
     rows = np.random.default_rng(0).integers(0, 10 ** np.arange(1, 9).repeat(101)[:, None], size=(808, columns))
     text = "".join(", ".join(map(str, row)) + "\n" for row in rows.tolist()).encode()
     np.testing.assert_array_equal(number_tables.plain_integers(text, columns), rows)
-    np.testing.assert_array_equal(
-        number_tables.parse_lines(text, columns, number_tables.parse_integer, np.int64, "", 1), rows
-    )
+    np.testing.assert_array_equal(number_tables.parse_lines(text, columns, number_tables.INTEGERS, "", 1), rows)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -35,24 +34,15 @@ class AttributeColumns:
     """'nodes', 'edges' or 'graphs'."""
     label: str
     """The file, for messages."""
-    describe: Callable[[str, str], str]
-    """Where an attribute is, from the location of its row and its name, for messages."""
-    locate_row: Callable[[int], str]
-    """Where a row is; not called for rows that were added with a location."""
+    locate: Callable[[int, str], str]
+    """Where the value of a row and a name is, for messages."""
     values: dict[str, list[Any]] = field(default_factory=dict)
     rows: int = 0
     num_values: int = 0
     """Values that are not missing."""
-    locations: list[str] = field(default_factory=list)
 
-    def locate(self, row: int, name: str) -> str:
-        """Where the value of a row and a name is, for messages."""
-        return self.describe(self.locations[row] if self.locations else self.locate_row(row), name)
-
-    def add(self, row: Mapping[str, Any], location: str | None = None) -> None:
-        """Append a row; all rows have a ``location``, or none."""
-        if location is not None:
-            self.locations.append(location)
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a row."""
         self.num_values += len(row)
         for name in row:
             if name not in self.values:
@@ -142,19 +132,17 @@ class AttributeColumns:
 
 @dataclass(frozen=True)
 class EncodedColumns:
-    """The columns of nodes or edges as tensors, with the fields of ``PackedDataset`` that describe them."""
+    """The columns of nodes or edges by the fields of ``PackedDataset`` ('node_labels', ...)."""
 
-    labels: Int[Tensor, "rows _"] | None = None
-    values: Float[Tensor, "rows _"] | None = None
-    label_counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The categories of each column of labels: 'node_labels/0', ..."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """``PackedDataset.columns``."""
 
     def select(self, rows: NDArray[np.int64]) -> "EncodedColumns":
         index = torch.from_numpy(rows)
-        labels, values = (None if column is None else column[index] for column in (self.labels, self.values))
-        return replace(self, labels=labels, values=values)
+        return replace(self, tensors={name: column[index] for name, column in self.tensors.items()})
 
 
 def pack_keys(
@@ -170,19 +158,21 @@ def pack_keys(
     destination, source = keys >> 32, keys.astype(np.int32)
     in_degree = np.bincount(destination, minlength=int(node_ptr[-1]))
     source -= np.repeat(node_ptr.numpy()[:-1].astype(np.int32), sizes)[destination]
+    tensors, vocabularies = {**nodes.tensors, **edges.tensors}, {**nodes.vocabularies, **edges.vocabularies}
+    label_counts = {
+        name: tuple(len(vocabularies[f"{name}/{column}"]) for column in range(tensors[name].shape[1]))
+        for name in tensors.keys() & {"node_labels", "edge_labels"}
+    }
     return PackedDataset(
         name=name,
         node_ptr=node_ptr,
         edge_ptr=ptr_from_counts(torch.from_numpy(in_degree))[node_ptr],
         source=torch.from_numpy(source),
         in_degree=torch.from_numpy(in_degree.astype(np.int32)),
-        label_counts={**nodes.label_counts, **edges.label_counts},
-        node_labels=nodes.labels,
-        node_values=nodes.values,
-        edge_labels=edges.labels,
-        edge_values=edges.values,
-        vocabularies={**nodes.vocabularies, **edges.vocabularies},
+        label_counts=label_counts,
+        vocabularies=vocabularies,
         columns={**nodes.names, **edges.names},
+        **tensors,
         **others,
     )
 
@@ -220,13 +210,13 @@ def encode_columns(
         found = [f"{n} ({len(words)} categories)" for n, (_, words) in zip(label_names, categories, strict=True)]
         found += [f"{name} (a number)" for name in value_names]
         _log.info("%s: %s have %s", label, attributes.kind, ", ".join(found))
-    return EncodedColumns(
-        torch.tensor([indices for indices, _ in categories], dtype=torch.long).T.contiguous() if label_names else None,
-        torch.from_numpy(np.stack(numbers, axis=1)) if value_names else None,
-        {labels: tuple(len(words) for _, words in categories)} if label_names else {},
-        {f"{labels}/{i}": words for i, (_, words) in enumerate(categories)},
-        {what: which for what, which in ((labels, label_names), (values, value_names)) if which},
-    )
+    tensors = {}
+    if label_names:
+        tensors[labels] = torch.tensor([indices for indices, _ in categories], dtype=torch.long).T.contiguous()
+    if value_names:
+        tensors[values] = torch.from_numpy(np.stack(numbers, axis=1))
+    vocabularies = {f"{labels}/{i}": words for i, (_, words) in enumerate(categories)}
+    return EncodedColumns(tensors, vocabularies, {what: tuple(names[what]) for what in tensors})
 
 
 def encode_categories(column: list[Any]) -> tuple[list[int], tuple[str, ...]]:

@@ -7,7 +7,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,7 @@ class GraphTable(Table):
     @classmethod
     def from_rows(cls, label: str, rows: Sequence[Mapping[str, Any]], locations: Sequence[str]) -> "GraphTable":
         """A row for each graph; a list becomes several columns: y/0, y/1, ..."""
-        columns = AttributeColumns(
-            "graphs", label, lambda where, name: f"{where}, {quote(name)}", locations.__getitem__
-        )
+        columns = AttributeColumns("graphs", label, lambda row, name: f"{locations[row]}, {quote(name)}")
         for row in rows:
             columns.add({name: value for key, cell in row.items() for name, value in _split_list(key, cell).items()})
         for name, column in columns.values.items():
@@ -97,18 +95,27 @@ class AttributedGraphs:
     """The attributes of each graph."""
     locations: list[str] = field(default_factory=list)
     """Where each graph is, for messages."""
+    row_locations: dict[str, list[str]] = field(default_factory=lambda: {"nodes": [], "edges": []})
+    """Where each node and edge is, if that is not found by its graph and its index."""
     ids: list[str | int] = field(default_factory=list)
     """The id of each graph; its number, if it has none."""
 
     @classmethod
     def empty(cls, name: str, label: str, describe: Callable[[str, str], str]) -> "AttributedGraphs":
-        """No graphs yet; see ``AttributeColumns`` for ``describe``."""
-        nodes = AttributeColumns("nodes", label, describe, lambda row: graphs._locate("nodes", graphs.node_ends, row))
-        edges = AttributeColumns("edges", label, describe, lambda row: graphs._locate("edges", graphs.edge_ends, row))
+        """No graphs yet. ``describe`` says where an attribute is, from the location of its row and its name."""
+
+        def locate(kind: str, row: int, attribute: str) -> str:
+            return describe(graphs._locate_row(kind, row), attribute)
+
+        nodes, edges = (AttributeColumns(kind, label, partial(locate, kind)) for kind in ("nodes", "edges"))
         graphs = cls(name, label, nodes, edges)
         return graphs
 
-    def _locate(self, kind: str, ends: Sequence[int], row: int) -> str:
+    def _locate_row(self, kind: str, row: int) -> str:
+        """Where a node or edge is: as it was added, or else by its index in its graph."""
+        if self.row_locations[kind]:
+            return self.row_locations[kind][row]
+        ends = self.node_ends if kind == "nodes" else self.edge_ends
         graph = bisect_right(ends, row)
         return f"{self.locations[graph]}, {kind}[{row - (ends[graph - 1] if graph else 0)}]"
 
@@ -117,13 +124,20 @@ class AttributedGraphs:
         """The number of the first node of the graph that is being added."""
         return self.node_ends[-1] if self.node_ends else 0
 
+    def add_node(self, attributes: Mapping[str, Any], location: str) -> None:
+        """Add a node; all have a ``location``, or none (``nodes.add``)."""
+        self.nodes.add(attributes)
+        self.row_locations["nodes"].append(location)
+
     def add_edge(
         self, ends: tuple[int, int], attributes: Mapping[str, Any], location: str | None = None, *, is_directed: bool
     ) -> None:
         """Add an edge between two nodes, numbered over all graphs."""
         self.ends.append(ends)
         self.is_directed.append(is_directed)
-        self.edges.add(attributes, location)
+        self.edges.add(attributes)
+        if location is not None:
+            self.row_locations["edges"].append(location)
 
     def end_graph(self, attributes: Mapping[str, Any], location: str, graph_id: str | int) -> None:
         """Make a graph of the nodes and edges added since the last one."""

@@ -1,6 +1,6 @@
 """The files of a data set in the TU or the OGB layout, found in a folder or a zip, and the number tables in them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnagt.data.archives import Archive
-from mnagt.data.readers.number_tables import check_range, parse_integers
+from mnagt.data.readers.number_tables import INTEGERS, Kind, check_range, parse_table, refuse_line
 from mnagt.errors import InputError
 
 TU_FIELDS = (
@@ -72,14 +72,23 @@ class DatasetFiles:
         except UnicodeDecodeError as error:
             raise InputError(f"{self.label(field)}: not UTF-8 ({error.reason}); write it again") from None
 
-    def read_integers(self, field: str, columns: int | None = None) -> NDArray[np.integer]:
-        """The rows of integers in the file of ``field``."""
-        return parse_integers(self.read_blocks(field), self.label(field), columns)
+    def read_numbers(
+        self, field: str, kind: Kind = INTEGERS, columns: int | None = None, *, rows: tuple[int, str] | None = None
+    ) -> NDArray:
+        """The numbers in the file of ``field``; ``rows`` is how many lines it must have, and what has one each."""
+        numbers = parse_table(self.read_blocks(field), self.label(field), kind, columns)
+        if rows is not None:
+            self.check_count(field, len(numbers), *rows)
+        return numbers
 
     def check_count(self, field: str, lines: int, count: int, what: str) -> None:
         """Refuse a file that has not one line for each node, edge or graph."""
         if lines != count:
             raise InputError(f"{self.label(field)}: {lines:,} lines for {count:,} {what}s; give one line a {what}")
+
+    def refuse_line(self, field: str, is_wrong: NDArray[np.bool_], describe: Callable[[int], str]) -> None:
+        """Refuse the first line that ``is_wrong``; ``describe`` says what is, from the index of the line."""
+        refuse_line(self.label(field), is_wrong, describe)
 
     def check_range(self, field: str, values: NDArray[np.integer], count: int, what: str) -> None:
         """Refuse values that are not from 0 to ``count - 1``."""

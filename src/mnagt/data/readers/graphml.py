@@ -57,7 +57,7 @@ def _add_graph(graphs: AttributedGraphs, graph: "_Element", keys: Mapping[str, "
         if inner := node.children_named("graph"):
             raise InputError(f"{inner[0].location}: a graph within a node; write it as a graph of its own")
         index[node_id] = graphs.first_node + len(index)
-        graphs.nodes.add(_read_attributes(node, keys), node.location)
+        graphs.add_node(_read_attributes(node, keys), node.location)
     if not index:
         raise InputError(f"{graph.location}: a graph without nodes; remove it")
     for edge in graph.children_named("edge"):

@@ -73,11 +73,12 @@ def read_node_edge_tables(folder: Path) -> AttributedGraphs:
     rows: list[Mapping[str, Any]] = [
         {name: column[row] for name, column in others.items()} for row in range(len(graphs))
     ]
+    node_values, edge_values = _without(nodes, "graph", "node"), _without(edges, "graph", "source", "target")
     return AttributedGraphs(
         folder.name,
         graphs.label,
-        _to_columns("nodes", nodes, "graph", "node"),
-        _to_columns("edges", edges, "graph", "source", "target"),
+        AttributeColumns("nodes", nodes.label, nodes.locate, node_values, len(nodes)),
+        AttributeColumns("edges", edges.label, edges.locate, edge_values, len(edges)),
         node_ends=np.cumsum(sizes).tolist(),
         ends=list(zip(*ends, strict=True)),
         is_directed=[False] * len(edges),
@@ -93,13 +94,6 @@ def _read_typed_table(path: Path) -> Table:
         return Table(str(path), columns, range(len(next(iter(columns.values()), ()))), "row")
     table = read_table(path)
     return replace(table, columns={name: _parse_values(table.column(name)) for name in table.columns})
-
-
-def _to_columns(kind: str, table: Table, *ids: str) -> AttributeColumns:
-    def describe(where: str, name: str) -> str:
-        return f"{where}, column {quote(name)}"
-
-    return AttributeColumns(kind, table.label, describe, table.locate, _without(table, *ids), len(table))
 
 
 def _without(table: Table, *names: str) -> dict[str, list[Any]]:

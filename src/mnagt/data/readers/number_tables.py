@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,53 +12,45 @@ from mnagt.errors import InputError
 MAX_LINE_BYTES = 1 << 24
 
 
-def parse_integers(blocks: Iterator[bytes], label: str, columns: int | None = None) -> NDArray[np.integer]:
-    """Rows of integers; as many ``columns`` as given, or as the first line has. ``label`` names the text in errors."""
-    return _parse_table(blocks, label, plain_integers, parse_integer, np.int64, columns)
+class Kind(NamedTuple):
+    """A kind of fields."""
+
+    parse_plain: Callable[[bytes, int], NDArray | None]
+    """Reads plain text of so many columns at once; None for other text."""
+    parse_field: Callable[[bytes], float]
+    dtype: type[np.generic]
 
 
-def parse_floats(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
-    """Rows of finite numbers."""
-    return _parse_table(blocks, label, _plain_floats, _parse_float, np.float32)
+def parse_table(blocks: Iterator[bytes], label: str, kind: Kind, columns: int | None = None) -> NDArray:
+    """Rows of fields of a ``kind``: ``INTEGERS``, ``FLOATS``, ...; as many ``columns`` as given, or as line 1 has.
 
-
-def parse_binary_labels(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
-    """Rows of 0 and 1; empty fields are NaN."""
-    return _parse_table(blocks, label, _plain_binary_labels, _parse_binary, np.float32)
-
-
-def parse_optional_floats(blocks: Iterator[bytes], label: str) -> NDArray[np.float32]:
-    """Rows of finite numbers; empty fields are NaN."""
-    return _parse_table(blocks, label, _plain_floats, _parse_optional_float, np.float32)
-
-
-def check_range(label: str, values: NDArray[np.integer], count: int, what: str) -> None:
-    """Refuse values that are not from 0 to ``count - 1``, by the line of the first."""
-    if len(values) and not (int(values.min()) >= 0 and int(values.max()) < count):
-        at = int(((values < 0) | (values >= count)).argmax())
-        raise InputError(f"{label}, line {at + 1}: {what} is {values[at]}; it may be 0 to {count - 1}")
-
-
-def _parse_table(
-    blocks: Iterator[bytes],
-    label: str,
-    parse_plain: Callable[[bytes, int], NDArray | None],
-    number: Callable[[bytes], float],
-    dtype: type[np.generic],
-    columns: int | None = None,
-) -> NDArray:
-    """The numbers of a file. What ``parse_plain`` refuses is read by ``number``, field by field."""
+    ``label`` names the text in errors. What is not plain is read field by field.
+    """
     lines, parts = 0, []
     for text in _join_lines(blocks, label):
         columns = columns or text[: text.find(b"\n")].count(b",") + 1
-        part = parse_plain(text, columns)
+        part = kind.parse_plain(text, columns)
         if part is None:
-            part = parse_lines(text, columns, number, dtype, label, lines + 1)
+            part = parse_lines(text, columns, kind, label, lines + 1)
         lines += len(part)
         parts.append(part)
     if not parts:
         raise InputError(f"{label}: the file is empty; fetch or write it again")
     return np.concatenate(parts)
+
+
+def refuse_line(label: str, is_wrong: NDArray[np.bool_], describe: Callable[[int], str]) -> None:
+    """Refuse the first line that ``is_wrong``; ``describe`` says what is, from the index of the line."""
+    if is_wrong.any():
+        at = int(is_wrong.argmax())
+        raise InputError(f"{label}, line {at + 1}: {describe(at)}")
+
+
+def check_range(label: str, values: NDArray[np.integer], count: int, what: str) -> None:
+    """Refuse values that are not from 0 to ``count - 1``, by the line of the first."""
+    if len(values) and not (int(values.min()) >= 0 and int(values.max()) < count):
+        is_wrong = (values < 0) | (values >= count)
+        refuse_line(label, is_wrong, lambda at: f"{what} is {values[at]}; it may be 0 to {count - 1}")
 
 
 def _join_lines(blocks: Iterator[bytes], label: str) -> Iterator[bytes]:
@@ -139,10 +132,8 @@ def _plain_binary_labels(text: bytes, columns: int) -> NDArray[np.float32] | Non
     return np.where(is_nothing, np.float32(np.nan), digit).astype(np.float32).reshape(-1, columns)
 
 
-def parse_lines(
-    text: bytes, columns: int, number: Callable[[bytes], float], dtype: type[np.generic], label: str, first: int
-) -> NDArray:
-    """Any lines of ``columns`` numbers, ``first`` being the number of the first line."""
+def parse_lines(text: bytes, columns: int, kind: Kind, label: str, first: int) -> NDArray:
+    """Any lines of ``columns`` fields, ``first`` being the number of the first line."""
     rows = []
     for at, line in enumerate(text[:-1].split(b"\n"), start=first):
         fields = line.split(b",")
@@ -151,10 +142,10 @@ def parse_lines(
         if len(fields) != columns:
             raise InputError(f"{label}, line {at}: {_quote(line)} has {len(fields)} columns, expected {columns}")
         try:
-            rows.append([number(field) for field in fields])
+            rows.append([kind.parse_field(field) for field in fields])
         except ValueError as error:
             raise InputError(f"{label}, line {at}: {_quote(line)} {error}") from None
-    return np.array(rows, dtype)
+    return np.array(rows, kind.dtype)
 
 
 def parse_integer(field: bytes) -> int:
@@ -195,3 +186,12 @@ def _parse_binary(field: bytes) -> float:
 
 def _quote(line: bytes) -> str:
     return repr(line.strip()[:40].decode("ascii", "replace"))
+
+
+INTEGERS = Kind(plain_integers, parse_integer, np.int64)
+FLOATS = Kind(_plain_floats, _parse_float, np.float32)
+"""Finite numbers."""
+OPTIONAL_FLOATS = Kind(_plain_floats, _parse_optional_float, np.float32)
+"""Finite numbers; empty fields are NaN."""
+BINARY_LABELS = Kind(_plain_binary_labels, _parse_binary, np.float32)
+"""0 and 1; empty fields are NaN."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.dataset_files import DatasetFiles, find_ogb_files
-from mnagt.data.readers.number_tables import parse_binary_labels, parse_optional_floats
+from mnagt.data.readers.number_tables import BINARY_LABELS, OPTIONAL_FLOATS
 from mnagt.data.splits import PARTS, Split
 from mnagt.errors import InputError
 from mnagt.graphs.sparse import ptr_from_counts
@@ -45,9 +45,7 @@ def read_ogb(path: Path, *, name: str | None = None, metric: str | None = None) 
     name = name or files.name
     sizes, edge_counts = _counts(files, "num-node-list"), _counts(files, "num-edge-list")
     files.check_count("raw/num-edge-list", len(edge_counts), len(sizes), "graph")
-    if not sizes.all():
-        at = int(sizes.argmin())
-        raise InputError(f"{files.label('raw/num-node-list')}, line {at + 1}: a graph without nodes; leave it out")
+    files.refuse_line("raw/num-node-list", sizes == 0, lambda at: "a graph without nodes; leave it out")
     is_code = "raw/node_depth" in files
     task, targets = _targets(files, len(sizes), "f1" if is_code else metric)
     ends = _ends(files, sizes, edge_counts)
@@ -144,10 +142,8 @@ def _both_ways(node_ptr: NDArray[np.int64], links: list[Links], columns: int) ->
 
 
 def _counts(files: DatasetFiles, field: str) -> NDArray[np.int64]:
-    counts = files.read_integers(f"raw/{field}", 1)[:, 0].astype(np.int64)
-    if int(counts.min()) < 0:
-        at = int(counts.argmin())
-        raise InputError(f"{files.label(f'raw/{field}')}, line {at + 1}: {counts[at]} is below 0; it counts rows")
+    counts = files.read_numbers(f"raw/{field}", columns=1)[:, 0].astype(np.int64)
+    files.refuse_line(f"raw/{field}", counts < 0, lambda at: f"{counts[at]} is below 0; it counts rows")
     if float(counts.sum(dtype=np.float64)) >= 2**31:
         raise InputError(f"{files.label(f'raw/{field}')}: adds up to over {2**31 - 1} rows, more than can be counted")
     return counts
@@ -158,17 +154,15 @@ def _ends(files: DatasetFiles, sizes: NDArray[np.int64], edge_counts: NDArray[np
     edges = int(edge_counts.sum())
     if not edges:
         return np.empty((0, 2), np.int32)
-    ends = files.read_integers("raw/edge", 2)
-    files.check_count("raw/edge", len(ends), edges, "edge")
+    ends = files.read_numbers("raw/edge", columns=2, rows=(edges, "edge"))
     size = np.repeat(sizes.astype(np.int32), edge_counts)
-    is_wrong = (ends.min(axis=1) < 0) | (ends.max(axis=1) >= size)
-    if is_wrong.any():
-        at = int(is_wrong.argmax())
-        graph = int(np.searchsorted(np.cumsum(edge_counts), at, side="right"))
-        raise InputError(
-            f"{files.label('raw/edge')}, line {at + 1}: edge {ends[at, 0]},{ends[at, 1]} names a missing node; graph"
-            f" {graph} (counted from 0) has nodes 0 to {size[at] - 1}"
-        )
+
+    def describe(at: int) -> str:
+        graph = np.searchsorted(np.cumsum(edge_counts), at, side="right")
+        u, v = ends[at].tolist()
+        return f"edge {u},{v} names a missing node; graph {graph} (counted from 0) has nodes 0 to {size[at] - 1}"
+
+    files.refuse_line("raw/edge", (ends.min(axis=1) < 0) | (ends.max(axis=1) >= size), describe)
     return ends.astype(np.int32, copy=False)
 
 
@@ -177,8 +171,7 @@ def _labels(files: DatasetFiles, field: str, rows: int, what: str, counts: tuple
     smallest = next(kind for kind in (np.int8, np.int16, np.int32) if max(counts) - 1 <= np.iinfo(kind).max)
     if not rows:
         return np.empty((0, len(counts)), smallest)
-    labels = files.read_integers(field, len(counts))
-    files.check_count(field, len(labels), rows, what)
+    labels = files.read_numbers(field, columns=len(counts), rows=(rows, what))
     for column, count in enumerate(counts):
         files.check_range(field, labels[:, column], count, f"column {column + 1}")
     return labels.astype(smallest)
@@ -198,11 +191,10 @@ def _targets(files: DatasetFiles, graphs: int, metric: str | None) -> tuple[Task
             )
         words, keys = word_keys(sequences)
         return SubTokens(words), keys
-    parse = parse_optional_floats if metric in (None, "rmse") else parse_binary_labels
-    values = parse(files.read_blocks(field), files.label(field))
+    kind = OPTIONAL_FLOATS if metric in (None, "rmse") else BINARY_LABELS
+    values = files.read_numbers(field, kind, rows=(graphs, "graph"))
     if metric is None:
         metric = "rocauc" if np.isin(values[np.isfinite(values)], (0, 1)).all() else "rmse"
-    files.check_count(field, len(values), graphs, "graph")
     names = _target_names(files, values.shape[1])
     return Regression(names) if metric == "rmse" else MultiLabel(names, metric), torch.from_numpy(values)
 
@@ -226,7 +218,7 @@ def _official(files: DatasetFiles, graphs: int) -> Tensor | None:
     found = []
     for number, name in enumerate(PARTS):
         field = f"split/{files.official_split}/{name}"
-        indices = files.read_integers(field, 1)[:, 0]
+        indices = files.read_numbers(field, columns=1)[:, 0]
         files.check_range(field, indices, graphs, "graph")
         found.append(torch.from_numpy(indices.astype(np.int64)))
         part[found[-1]] = number
@@ -297,7 +289,6 @@ def _words(files: DatasetFiles, field: str) -> tuple[str, ...]:
 
 
 def _node_column(files: DatasetFiles, field: str, nodes: int, below: int = 2**31) -> NDArray[np.integer]:
-    column = files.read_integers(field, 1)[:, 0]
-    files.check_count(field, len(column), nodes, "node")
+    column = files.read_numbers(field, columns=1, rows=(nodes, "node"))[:, 0]
     files.check_range(field, column, below, "column 1")
     return column

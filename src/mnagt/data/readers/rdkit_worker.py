@@ -9,6 +9,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import IO, Any
 
@@ -64,25 +65,16 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     return {
         "sizes": sizes,
         "bond_counts": bond_counts,
-        "atoms": np.array([_atom_row(*each) for each in atom_kinds], np.int8).reshape(-1, 9)[atoms],
-        "bonds": np.array([_bond_row(*each) for each in bond_kinds], np.int8).reshape(-1, 3)[bonds],
+        "atoms": np.array([*map(_atom_row, atom_kinds)], np.int8).reshape(-1, 9)[atoms],
+        "bonds": np.array([*map(_bond_row, bond_kinds)], np.int8).reshape(-1, 3)[bonds],
         "ends": np.array(ends, np.int32).reshape(-1, 2),
         "reasons": reasons,
     }
 
 
-def _atom_row(
-    number: int,
-    chirality: Any,
-    degree: int,
-    charge: int,
-    hydrogens: int,
-    radicals: int,
-    hybrid: Any,
-    is_aromatic: bool,
-    is_in_ring: bool,
-) -> tuple[int, ...]:
+def _atom_row(kind: tuple[Any, ...]) -> tuple[int, ...]:
     """The last category of a column is whatever its others are not."""
+    number, chirality, degree, charge, hydrogens, radicals, hybrid, is_aromatic, is_in_ring = kind
     return (
         number - 1 if 1 <= number <= 118 else 118,
         min(int(chirality), 4),
@@ -96,8 +88,9 @@ def _atom_row(
     )
 
 
-def _bond_row(kind: Any, stereo: Any, is_conjugated: bool) -> tuple[int, ...]:
-    return _index(_BOND_TYPES, kind.name, 4), _index(_STEREO, stereo.name, 5), is_conjugated
+def _bond_row(kind: tuple[Any, ...]) -> tuple[int, ...]:
+    bond_type, stereo, is_conjugated = kind
+    return _index(_BOND_TYPES, bond_type.name, 4), _index(_STEREO, stereo.name, 5), is_conjugated
 
 
 def _index(names: tuple[str, ...], name: str, otherwise: int) -> int:
@@ -170,15 +163,8 @@ def receive(pipe: IO[bytes]) -> dict[str, Any]:
         return {**plain, **arrays}
 
 
-def serve_requests() -> None:
-    """Answer requests until the pipe is closed."""
-    while True:
-        try:
-            request = receive(sys.stdin.buffer)
-        except EOFError:
-            return
-        send(sys.stdout.buffer, FUNCTIONS[request["function"]](request["smiles"]))
-
-
 if __name__ == "__main__":
-    serve_requests()
+    with suppress(EOFError):  # the pipe was closed
+        while True:
+            request = receive(sys.stdin.buffer)
+            send(sys.stdout.buffer, FUNCTIONS[request["function"]](request["smiles"]))

@@ -14,7 +14,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attribute_columns import EncodedColumns, pack_keys
 from mnagt.data.readers.dataset_files import DatasetFiles, find_tu_files
 from mnagt.data.readers.edges import add_reverse_edges, undirected_keys
-from mnagt.data.readers.number_tables import parse_floats
+from mnagt.data.readers.number_tables import FLOATS
 from mnagt.errors import InputError
 from mnagt.tasks import Regression, SingleLabel, Task, Unlabelled
 
@@ -43,31 +43,28 @@ def read_tu(path: Path) -> PackedDataset:
 
 def _graph_of_node(files: DatasetFiles) -> tuple[NDArray[np.int32], int]:
     """The graph of each node, from 0, and the number of the first graph in the file."""
-    ids = files.read_integers("graph_indicator", columns=1)[:, 0]
+    field = "graph_indicator"
+    ids = files.read_numbers(field, columns=1)[:, 0]
     base = min(int(ids[0]), 1)
-    where = files.label("graph_indicator")
     if base < 0:
-        raise InputError(f"{where}, line 1: graph {base} is below 0; graphs count from 0 or 1")
+        raise InputError(f"{files.label(field)}, line 1: graph {base} is below 0; graphs count from 0 or 1")
     step = np.diff(ids, prepend=base)
-    if (step < 0).any():
-        at = int((step < 0).argmax())
-        raise InputError(
-            f"{where}, line {at + 1}: graph {ids[at]} comes after graph {ids[at - 1]}; sort the nodes by graph"
-        )
+    files.refuse_line(
+        field, step < 0, lambda at: f"graph {ids[at]} comes after graph {ids[at - 1]}; sort the nodes by graph"
+    )
     is_gap = step > 1
     is_gap[0] = ids[0] > base
-    if is_gap.any():
-        at = int(is_gap.argmax())
-        missing = base if at == 0 else int(ids[at - 1]) + 1
-        raise InputError(f"{where}, line {at + 1}: graph {missing} has no nodes; leave it out and renumber the others")
+    before = np.concatenate([[base - 1], ids[:-1]]) if is_gap.any() else ids
+    files.refuse_line(
+        field, is_gap, lambda at: f"graph {before[at] + 1} has no nodes; leave it out and renumber the others"
+    )
     return (ids - base).astype(np.int32), base
 
 
 def _targets(files: DatasetFiles, graphs: int) -> tuple[Task, Tensor]:
     """Classes from ``graph_labels``, or else numbers from ``graph_attributes``, or else nothing."""
     if "graph_labels" in files:
-        labels = files.read_integers("graph_labels", columns=1)[:, 0]
-        files.check_count("graph_labels", len(labels), graphs, "graph")
+        labels = files.read_numbers("graph_labels", columns=1, rows=(graphs, "graph"))[:, 0]
         values, index = np.unique(labels, return_inverse=True)
         if len(values) < 2:
             raise InputError(
@@ -75,7 +72,7 @@ def _targets(files: DatasetFiles, graphs: int) -> tuple[Task, Tensor]:
             )
         return SingleLabel(tuple(map(str, values.tolist()))), torch.from_numpy(index.astype(np.int64))
     if "graph_attributes" in files:
-        values = _read_floats(files, "graph_attributes", graphs, "graph")
+        values = torch.from_numpy(files.read_numbers("graph_attributes", FLOATS, rows=(graphs, "graph")))
         names = tuple(f"target_{i}" for i in range(values.shape[1]))
         return Regression(names), values
     return Unlabelled(), torch.zeros(graphs, 0)
@@ -83,47 +80,44 @@ def _targets(files: DatasetFiles, graphs: int) -> tuple[Task, Tensor]:
 
 def _edges(files: DatasetFiles, graph_of_node: NDArray[np.int32], graphs_from: int) -> NDArray[np.int32]:
     """(source, destination) of each line, from 0."""
-    ends = files.read_integers("A", columns=2)
+    ends = files.read_numbers("A", columns=2)
     nodes = len(graph_of_node)
     base = 0 if (ends == 0).any() or (graphs_from == 0 and int(ends.max()) < nodes) else 1
     if int(ends.min()) < base or int(ends.max()) >= nodes + base:
-        at = int(((ends < base) | (ends >= nodes + base)).any(axis=1).argmax())
-        raise InputError(
-            f"{files.label('A')}, line {at + 1}: edge {ends[at, 0]}, {ends[at, 1]} names a missing node;"
-            f" graph_indicator has nodes {base} to {nodes - 1 + base}"
+        u, v = ends.T
+        files.refuse_line(
+            "A",
+            (u < base) | (u >= nodes + base) | (v < base) | (v >= nodes + base),
+            lambda at: (
+                f"edge {u[at]}, {v[at]} names a missing node; graph_indicator has nodes {base} to {nodes - 1 + base}"
+            ),
         )
     ends = ends.astype(np.int32, copy=False)
     ends -= base
-    is_across = graph_of_node[ends[:, 0]] != graph_of_node[ends[:, 1]]
-    if is_across.any():
-        at = int(is_across.argmax())
-        u, v = ends[at].tolist()
-        raise InputError(
-            f"{files.label('A')}, line {at + 1}: edge {u + base}, {v + base} joins two graphs, number"
-            f" {graph_of_node[u] + 1} and {graph_of_node[v] + 1}; remove it or correct graph_indicator"
-        )
+    graphs = graph_of_node[ends]
+    files.refuse_line(
+        "A",
+        graphs[:, 0] != graphs[:, 1],
+        lambda at: (
+            f"edge {ends[at, 0] + base}, {ends[at, 1] + base} joins two graphs, number"
+            f" {graphs[at, 0] + 1} and {graphs[at, 1] + 1}; remove it or correct graph_indicator"
+        ),
+    )
     return ends
 
 
 def _read_columns(files: DatasetFiles, kind: str, count: int) -> EncodedColumns:
     """The columns of ``kind``, 'node' or 'edge', of which there are ``count``."""
-    labels, values, label_counts, vocabularies = None, None, {}, {}
+    tensors, vocabularies = {}, {}
     field = f"{kind}_labels"
     if field in files:
-        raw = files.read_integers(field)
-        files.check_count(field, len(raw), count, kind)
-        labels = torch.empty(raw.shape, dtype=torch.int32)
+        raw = files.read_numbers(field, rows=(count, kind))
+        tensors[field] = torch.empty(raw.shape, dtype=torch.int32)
         for column in range(raw.shape[1]):
             names, index = np.unique(raw[:, column], return_inverse=True)
-            labels[:, column] = torch.from_numpy(index)
+            tensors[field][:, column] = torch.from_numpy(index)
             vocabularies[f"{field}/{column}"] = tuple(map(str, names.tolist()))
-        label_counts[field] = tuple(len(names) for names in vocabularies.values())
     if f"{kind}_attributes" in files:
-        values = _read_floats(files, f"{kind}_attributes", count, kind)
-    return EncodedColumns(labels, values, label_counts, vocabularies)
-
-
-def _read_floats(files: DatasetFiles, field: str, count: int, what: str) -> Tensor:
-    values = parse_floats(files.read_blocks(field), files.label(field))
-    files.check_count(field, len(values), count, what)
-    return torch.from_numpy(values)
+        values = files.read_numbers(f"{kind}_attributes", FLOATS, rows=(count, kind))
+        tensors[f"{kind}_values"] = torch.from_numpy(values)
+    return EncodedColumns(tensors, vocabularies)
