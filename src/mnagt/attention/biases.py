@@ -11,11 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.attention.pairs import edge_pairs, from_adjacency, pair_nodes, self_pairs
-from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.batch_cache import cached_per_batch
+from mnagt.graphs.batch import GraphBatch, cached_per_batch
 from mnagt.graphs.dense import normalised_laplacian
-from mnagt.graphs.embedding import look_up
 from mnagt.graphs.encodings import shortest_paths
+from mnagt.graphs.sparse import look_up
 from mnagt.linear import Linear
 
 Matrices = Float[Tensor, "graphs size size"]

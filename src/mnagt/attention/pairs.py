@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.batch_cache import cached_per_batch
+from mnagt.graphs.batch import GraphBatch, cached_per_batch
 from mnagt.graphs.buckets import split_slots
 from mnagt.graphs.dense import dense_blocks
 from mnagt.graphs.sparse import Incidence, ragged_arange, take

@@ -11,7 +11,7 @@ import torch
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, GraphTable, encode_groups
 from mnagt.data.readers.smiles import read_smiles
-from mnagt.data.readers.targets import read_targets
+from mnagt.data.readers.text_table import read_targets
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.convert import from_pyg

@@ -266,12 +266,12 @@ def _check_rows(folder: Path, dataset: PackedDataset) -> None:
     for ptr, where in ((dataset.node_ptr, "node_ptr"), (dataset.edge_ptr, "edge_ptr")):
         if len(ptr) != len(dataset) + 1 or int(ptr[0]) or bool((ptr.diff() < 0).any()):
             raise InputError(f"{folder}: {where} does not count up from 0, graph by graph; pack the graphs again")
-    counts = ((_OF_NODES, nodes), (_OF_EDGES, edges), (("targets", "official", "groups"), len(dataset)))
-    wanted: dict[str, int] = {name: count for names, count in counts for name in names}
-    found = {name: t for name in wanted if (t := getattr(dataset, name)) is not None}
-    for name, tensor in (found | dict(dataset.encodings)).items():
-        if len(tensor) != (rows := wanted.get(name, nodes)):
-            raise InputError(f"{folder}: {name} has {len(tensor)} rows, not {rows}; pack the graphs again")
+    rows: dict[str, int] = dict.fromkeys(_OF_EDGES, edges)
+    rows |= {name: len(dataset) for name in ("targets", "official", "groups")}
+    for name, tensor in dataset.named_tensors.items():
+        expected = rows.get(name, nodes)  # encodings are of nodes
+        if name not in ("node_ptr", "edge_ptr", "texts") and len(tensor) != expected:
+            raise InputError(f"{folder}: {name} has {len(tensor)} rows, not {expected}; pack the graphs again")
 
 
 def _file_name(name: str) -> str:

@@ -10,7 +10,7 @@ from mnagt.data.memmap import open_packed, packed_writer
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attributed_graphs import GraphTable, encode_groups
 from mnagt.data.readers.jsonl import SUFFIXES, iterate_jsonl
-from mnagt.data.readers.targets import has_any_target, read_targets
+from mnagt.data.readers.text_table import has_any_target, read_targets
 from mnagt.errors import InputError
 from mnagt.tasks import Task, Unlabelled
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from functools import cached_property, wraps
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -14,6 +14,8 @@ from mnagt.graphs.buckets import Buckets, Layout
 from mnagt.graphs.features import Columns
 from mnagt.graphs.memory import format_bytes, free_memory
 from mnagt.graphs.sparse import Incidence, ptr_from_counts, ptr_from_index
+
+Result = TypeVar("Result")
 
 NODE_COLUMNS = ("node_labels", "node_values")
 EDGE_COLUMNS = ("edge_labels", "edge_values")
@@ -113,6 +115,11 @@ class GraphBatch:
             targets=targets,
             **columns,
         )
+
+    @cached_property
+    def cache(self) -> dict[tuple, Any]:
+        """What ``cached_per_batch`` keeps."""
+        return {}
 
     @property
     def num_graphs(self) -> int:
@@ -256,6 +263,23 @@ class GraphBatch:
     def to(self, device: torch.device | str) -> "GraphBatch":
         """The same batch on ``device``; ``sizes`` stays on the CPU."""
         return map_tensors(self, lambda tensor: tensor.to(device), except_for=("sizes",))
+
+
+def cached_per_batch(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorate ``function(graph, *settings)``: computed once for each batch and settings, without gradients.
+
+    The result must not refer to the batch, which would then be freed late.
+    """
+
+    @wraps(function)
+    def compute_once(graph: GraphBatch, *settings: object) -> Result:
+        key = (function, *settings)
+        if key not in graph.cache:
+            with torch.no_grad():
+                graph.cache[key] = function(graph, *settings)
+        return graph.cache[key]
+
+    return compute_once
 
 
 def map_tensors(owner: Any, function: Callable[[Tensor], Tensor], except_for: tuple[str, ...]) -> Any:

@@ -107,33 +107,25 @@ def from_networkx(
     """
     import networkx
 
-    names = {"node_labels": node_labels, "node_values": node_values}
-    names |= {"edge_labels": edge_labels, "edge_values": edge_values}
-    columns: dict[str, list[list]] = {field: [] for field in names}
-    sizes, pairs, targets, nodes = [], [], [], 0
+    sizes, pairs, targets, nodes, edges = [], [], [], [], []
     for g, graph in enumerate([graphs] if isinstance(graphs, networkx.Graph) else graphs):
-        index = {node: v for v, node in enumerate(graph, start=nodes)}
-        nodes += len(index)
+        index = {node: v for v, node in enumerate(graph, start=len(nodes))}
         sizes.append(len(index))
-        for node, attributes in graph.nodes(data=True):
-            for field in ("node_labels", "node_values"):
-                columns[field].append(_read_row(f"graph {g}, node {node!r}", attributes, field, names[field]))
+        nodes += [(f"graph {g}, node {node!r}", attributes) for node, attributes in graph.nodes(data=True)]
         for u, v, attributes in graph.edges(data=True):
             is_one_way = graph.is_directed() or u == v
             pairs += [(index[u], index[v])] if is_one_way else [(index[u], index[v]), (index[v], index[u])]
-            for field in ("edge_labels", "edge_values"):
-                row = _read_row(f"graph {g}, edge {(u, v)!r}", attributes, field, names[field])
-                columns[field] += [row] if is_one_way else [row, row]
+            edges += [(f"graph {g}, edge {(u, v)!r}", attributes)] * (1 if is_one_way else 2)
         if target is not None:
             targets.append(_attribute(f"graph {g}", graph.graph, target))
-    tensors = {
-        field: torch.tensor(columns[field], dtype=torch.long if "labels" in field else torch.float).view(-1, len(some))
-        for field, some in names.items()
-        if some
-    }
-    edge_index = torch.tensor(pairs, dtype=torch.long).view(-1, 2).T
     return GraphBatch.from_edges(
-        edge_index, sizes, **tensors, targets=None if target is None else _stack_targets(target, targets)
+        torch.tensor(pairs, dtype=torch.long).view(-1, 2).T,
+        sizes,
+        node_labels=_read_columns(nodes, node_labels, torch.long),
+        node_values=_read_columns(nodes, node_values, torch.float),
+        edge_labels=_read_columns(edges, edge_labels, torch.long),
+        edge_values=_read_columns(edges, edge_values, torch.float),
+        targets=None if target is None else _stack_targets(target, targets),
     )
 
 
@@ -225,17 +217,19 @@ def _attribute(where: str, attributes: Mapping[str, Any], name: str) -> Any:
     return attributes[name]
 
 
-def _read_row(where: str, attributes: Mapping[str, Any], field: str, names: Sequence[str]) -> list[float]:
-    """The attributes called ``names``: integers for a field of labels, else floats."""
-    row = []
-    for name in names:
-        value = _attribute(where, attributes, name)
-        try:
-            row.append(operator.index(value) if "labels" in field else float(value))
-        except (TypeError, ValueError):
-            kind = "an integer; number the categories first" if "labels" in field else "a number"
-            raise InputError(f"{where}: attribute {name!r} is {value!r}, not {kind}") from None
-    return row
+def _read_columns(rows: list[tuple[str, Mapping[str, Any]]], names: Sequence[str], dtype: torch.dtype) -> Tensor | None:
+    """The attributes called ``names`` of each row, which is where it is, for messages, and what it has."""
+    is_integer = dtype == torch.long
+    table = []
+    for where, attributes in rows if names else ():
+        for name in names:
+            value = _attribute(where, attributes, name)
+            try:
+                table.append(operator.index(value) if is_integer else float(value))
+            except (TypeError, ValueError):
+                kind = "an integer; number the categories first" if is_integer else "a number"
+                raise InputError(f"{where}: attribute {name!r} is {value!r}, not {kind}") from None
+    return torch.tensor(table, dtype=dtype).view(-1, len(names)) if names else None
 
 
 def _columns_by_name(batch: GraphBatch, field: str, names: Sequence[str] | None) -> dict[str, list]:

@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.errors import InputError
-from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.batch_cache import cached_per_batch
+from mnagt.graphs.batch import GraphBatch, cached_per_batch
 from mnagt.graphs.dense import PAIRS_AT_ONCE, dense_blocks
 from mnagt.graphs.sparse import ragged_arange
 

@@ -21,8 +21,8 @@ from mnagt.attention.biases import ShortestPathBias
 from mnagt.attention.shortest_paths import path_means, path_steps
 from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.embedding import look_up
 from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.sparse import look_up
 from mnagt.models.config import AttentionDropoutConfig, Repeats, SplitHeadsConfig
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head

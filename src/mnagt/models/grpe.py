@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from mnagt.attention.kernels import Hop, Hops
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.attention.pairs import edge_pairs, in_each_graph, pair_of_edge, self_pairs, softmax
-from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.batch_cache import cached_per_batch
+from mnagt.graphs.batch import GraphBatch, cached_per_batch
 from mnagt.graphs.encodings import shortest_paths
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take

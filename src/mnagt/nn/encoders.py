@@ -8,12 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.errors import InputError
-from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.batch_cache import cached_per_batch
+from mnagt.graphs.batch import GraphBatch, cached_per_batch
 from mnagt.graphs.ego_statistics import ego_statistics
-from mnagt.graphs.embedding import look_up, look_up_sum
 from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
+from mnagt.graphs.sparse import look_up, look_up_sum
 from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm, Rows
 from mnagt.nn.shapes import EdgeVectors, NodeVectors

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.sparse import take
-from mnagt.graphs.virtual_node import add_virtual_nodes
+from mnagt.graphs.subgraph import add_virtual_nodes
 from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm
 from mnagt.nn.shapes import GraphVectors, NodeVectors

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.embedding import look_up
+from mnagt.graphs.sparse import look_up
 from mnagt.graphs.weisfeiler_lehman import wl_colours
 from mnagt.nn.readouts import Readout
 from mnagt.nn.shapes import GraphVectors, NodeVectors

@@ -18,8 +18,7 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attribute_columns import AttributeColumns, category_name, encode_columns, pack_keys
 from mnagt.data.readers.edges import add_reverse_edges, reverse_keys
-from mnagt.data.readers.targets import read_targets
-from mnagt.data.readers.text_table import Table
+from mnagt.data.readers.text_table import Table, read_targets
 from mnagt.errors import InputError, quote
 from mnagt.tasks import Task
 

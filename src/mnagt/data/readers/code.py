@@ -46,24 +46,12 @@ class CodeConfig(Settings):
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A file or folder that could not be read, or is not Python."""
-
-    path: Path
-    reason: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.path}{'' if self.line is None else f', line {self.line}'}: {self.reason}"
-
-
-@dataclass(frozen=True)
 class Report:
     """What became of the sources. Functions are unnamed, copies, near-copies, or have become graphs."""
 
     files: int
-    skipped: tuple[Skipped, ...]
-    """Files among them, and folders, that could not be read."""
+    skipped: tuple[str, ...]
+    """Files among them, and folders, that could not be read, each with the line and the reason."""
     functions: int
     unnamed: int
     """Left out: the language chose the name, or there is no word in it."""
@@ -163,13 +151,20 @@ def read_stdlib(config: CodeConfig | None = None) -> PackedDataset:
 def read_functions(path: Path, max_nodes: int = MAX_NODES) -> list[Function]:
     """Every function of a Python file."""
     try:
-        found = parse_functions(read_small_file(path), max_nodes)
+        found = _parse_file(path, max_nodes)
     except UnparsableError as error:
-        where = Skipped(path, str(error), error.line)
-        raise InputError(f"{where}; it is not Python {platform.python_version()}") from None
+        raise InputError(f"{error}; it is not Python {platform.python_version()}") from None
     if not found:
         raise InputError(f"{path}: no functions in it")
     return found
+
+
+def _parse_file(path: Path, max_nodes: int) -> list[Function]:
+    try:
+        return parse_functions(read_small_file(path), max_nodes)
+    except UnparsableError as error:
+        line = "" if error.line is None else f", line {error.line}"
+        raise UnparsableError(f"{path}{line}: {error}", error.line) from None
 
 
 def assign_parts(sizes: Mapping[str, int], seed: int) -> dict[str, str]:
@@ -213,24 +208,24 @@ class _File:
         return *folders, last.removesuffix(".py")
 
 
-def _files(paths: Sequence[Path], leave_out: set[str]) -> tuple[list[_File], list[Skipped]]:
+def _files(paths: Sequence[Path], leave_out: set[str]) -> tuple[list[_File], list[str]]:
     """The Python files in ``paths``, in order, and the folders that could not be entered."""
     found: list[_File] = []
-    skipped: list[Skipped] = []
+    skipped: list[str] = []
+
+    def skip(error: OSError) -> None:
+        skipped.append(f"{error.filename}: cannot be read ({error.strerror})")
+
     for base in paths:
         if not os.path.exists(base):
             raise InputError(f"{base}: no such file or folder; give Python files, or folders that hold some")
         if not base.is_dir():
             found.append(_File(base, base))
             continue
-        for folder, inner, names in os.walk(base, onerror=lambda error: skipped.append(_unreadable(error))):
+        for folder, inner, names in os.walk(base, onerror=skip):
             inner[:] = sorted(name for name in inner if name not in leave_out and not name.startswith("."))
             found += [_File(Path(folder, name), base) for name in sorted(names) if name.endswith(".py")]
     return found, skipped
-
-
-def _unreadable(error: OSError) -> Skipped:
-    return Skipped(Path(error.filename), f"cannot be read ({error.strerror})")
 
 
 def _projects(files: Iterable[_File], bases: int) -> dict[_File, str]:
@@ -257,7 +252,7 @@ def _projects(files: Iterable[_File], bases: int) -> dict[_File, str]:
 class _Corpus:
     """Trees as they come in, and what was left out."""
 
-    skipped: list[Skipped]
+    skipped: list[str]
     trees: Trees = field(default_factory=Trees)
     file_of_graph: list[_File] = field(default_factory=list)
     clipped: int = 0
@@ -267,14 +262,10 @@ class _Corpus:
     def add_file(self, file: _File, max_nodes: int) -> None:
         """Add the functions of a file."""
         try:
-            found = parse_functions(read_small_file(file.path), max_nodes)
-        except InputError as error:
-            self.skipped.append(Skipped(file.path, str(error).removeprefix(f"{file.path}: ")))
-        except UnparsableError as error:
-            self.skipped.append(Skipped(file.path, str(error), error.line))
-        else:
-            for function in found:
+            for function in _parse_file(file.path, max_nodes):
                 self.counts[self._add(function, file)] += 1
+        except (InputError, UnparsableError) as error:
+            self.skipped.append(str(error))
 
     def _add(self, function: Function, file: _File) -> str:
         """Add the function if it is a question, and a new one. Says what it is."""

@@ -106,7 +106,6 @@ def _function(root: ast.FunctionDef | ast.AsyncFunctionDef, name: str, max_nodes
 
 
 def _type_and_attribute(node: ast.AST) -> tuple[str, str | None]:
-    """Type and attribute."""
     if isinstance(node, ast.Constant):
         return _constant(node.value)
     field = _attribute_field(type(node))

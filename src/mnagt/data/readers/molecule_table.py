@@ -17,8 +17,7 @@ from torch import Tensor
 from mnagt.data import cache
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import VERSION, RefusedRow, get_smiles, rdkit_version, read_smiles
-from mnagt.data.readers.targets import read_targets
-from mnagt.data.readers.text_table import Table, read_table
+from mnagt.data.readers.text_table import Table, read_table, read_targets
 from mnagt.errors import InputError
 from mnagt.tasks import Task
 
