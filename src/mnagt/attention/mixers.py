@@ -1,6 +1,9 @@
 """How a node merges what its kernels saw."""
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -26,23 +29,28 @@ class Adaptive(Mixer):
 
     .. math:: z_v = \sum_k \alpha_k z_v^k, \qquad \alpha = \mathrm{softmax}_k(\sigma(z_v^k W)\, w^\top)
 
-    The paper leaves :math:`\sigma` open; we take tanh.
+    The paper leaves :math:`\sigma` open; ``activation`` is a name in ``ACTIVATIONS``.
     """
 
-    def __init__(self, dim: int, kernels: int) -> None:
+    def __init__(self, dim: int, kernels: int, activation: str = "tanh") -> None:
         super().__init__(dim, kernels)
         self.project = Linear(dim, dim, bias=False)  # W
         self.score = nn.Linear(dim, 1, bias=False)  # w
+        self.activation = activation
 
     def weights(self, z: KernelOutputs) -> Float[Tensor, "nodes kernels 1"]:
-        return self.score(torch.tanh(self.project(z))).softmax(dim=1)
+        return self.score(ACTIVATIONS[self.activation](self.project(z))).softmax(dim=1)
 
     def forward(self, z: KernelOutputs) -> Nodes:
         return self.mix(z)
 
     def mix(self, z: KernelOutputs, factor: Float[Tensor, "dim"] | None = None, residual: Nodes | None = None) -> Nodes:
-        """``residual + factor * self(z)`` as one operation."""
-        return mix(z, self.project(z), self.score.weight[0], factor, residual)
+        """``residual + factor * self(z)``; for tanh one operation."""
+        if self.activation == "tanh":
+            return mix(z, self.project(z), self.score.weight[0], factor, residual)
+        mixed = (self.weights(z) * z).sum(dim=1)
+        mixed = mixed if factor is None else factor * mixed
+        return mixed if residual is None else mixed + residual
 
 
 class Mean(Mixer):
@@ -69,5 +77,13 @@ class Concat(Mixer):
     def forward(self, z: KernelOutputs) -> Nodes:
         return self.project(z.flatten(1))
 
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "sigmoid": torch.sigmoid,
+}
+"""What sigma of eq. 10 may be."""
 
 MIXERS: dict[str, type[Mixer]] = {"adaptive": Adaptive, "mean": Mean, "sum": Sum, "concat": Concat}

@@ -7,21 +7,22 @@ that carry columns (bonds) are read by both.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Literal
 
 from torch import nn
 
 from mnagt.attention.kernels import GnnHop
 from mnagt.attention.mixers import MIXERS
-from mnagt.attention.multi_kernel import AttentionVariant, MultiKernelAttention, Projections
+from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
 from mnagt.errors import InputError
-from mnagt.graphs.features import Features
+from mnagt.graphs.features import Columns, Features
 from mnagt.models.config import GnnTransformerConfig, HeadDropoutConfig, NormName, OptionalRepeats, Repeats
 from mnagt.nn.convolutions import CONVOLUTIONS, Block, convolution, resolve_convolution
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.gated_gcn import GatedGcn, GatedStack
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
-from mnagt.nn.layer import Layer, LayerScale, SkipResidual, feed_forward
+from mnagt.nn.layer import ConvolutionLayer, IdentityResidual, Layer, LayerScale, SkipResidual, feed_forward
 from mnagt.nn.norms import NORMS, pre_norms
 from mnagt.nn.readouts import READOUTS, Concat
 from mnagt.nn.wl_features import WLFeatures
@@ -43,16 +44,17 @@ class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
     head_dim: PositiveInt = 32
     projections: Projections = "separate"
     """Query, key, value and output maps: separate for each kernel, or shared by all."""
-    attention: AttentionVariant = "softmax"
+    attention: Literal["softmax", "cosine", "linear", "none"] = "softmax"
     """Attention variant: softmax (eq. 2); cosine (QK-normalised: steadier in long trainings); linear (elu + 1 replaces
-    exp: for graphs too large to attend over all pairs)."""
+    exp: for graphs too large to attend over all pairs); none (message passing and feed-forward alone)."""
     mixer: Annotated[str, OneOf(MIXERS)] = "adaptive"
     """How a node merges its kernels: adaptive, mean, sum or concat."""
     norm: NormName = "batch"
     """Normalisation before attention and feed-forward: batch, layer or none."""
-    conv: Annotated[str, OneOf(("auto", "gated", *CONVOLUTIONS))] = "auto"
+    conv: Annotated[str, OneOf(("auto", "none", "gated", *CONVOLUTIONS))] = "auto"
     """Message passing: gin, gcn, gine and gcne (read edges), gated (GatedGCN beside attention: reads edges, and changes
-    them layer by layer; kernels have gin or gine); auto is gine where edges carry columns, else gin."""
+    them layer by layer; kernels have gin or gine); auto is gine where edges carry columns, else gin. With none, the
+    layer's input stands beside attention."""
     residual: Literal["conv", "block", "skip-block"] = "block"
     """What stands beside attention: a message-passing step, one with BatchNorm and ReLU after it, or the layer's input
     plus that. A gated convolution has its own form of the last."""
@@ -116,45 +118,6 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
     """Multi-neighbourhood attention, GNN-built kernels, WL subtree features (the default)."""
     config = config.resolve(features, outputs)
     assert config.head != "auto"
-
-    is_gated = config.conv == "gated"
-
-    def conv() -> Block:
-        name = "auto" if is_gated else config.conv
-        return Block(convolution(name, config.dim, features.edges), config.dim)
-
-    def residual(*, is_last: bool) -> nn.Module:
-        if is_gated:
-            return GatedGcn(config.dim, config.dropout, is_last=is_last)
-        if config.residual == "conv":
-            return conv().conv
-        return conv() if config.residual == "block" else SkipResidual(conv())
-
-    def layer(*, is_last: bool) -> Layer:
-        kernels = [GnnHop(k) for k in range(config.max_hop + 1)]
-        attention = MultiKernelAttention(
-            config.dim,
-            kernels,
-            heads=config.heads,
-            head_dim=config.head_dim,
-            projections=config.projections,
-            dropout=config.attention_dropout,
-            variant=config.attention,
-            eigenpairs=config.eigenpairs,
-            powers=config.powers,
-            is_gated=config.gate,
-        )
-        return Layer(
-            attention,
-            mixer=MIXERS[config.mixer](config.dim, len(kernels)),
-            residual=residual(is_last=is_last),
-            ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
-            norms=pre_norms(NORMS[config.norm], config.dim),
-            scales=(LayerScale(config.dim, config.layer_scale), LayerScale(config.dim, config.layer_scale)),
-            gnn=[conv() for _ in range(config.max_hop)],
-            dropout=config.dropout,
-        )
-
     wl_features = []
     if config.wl_iterations:
         size, dropout, min_graphs = config.wl_vocabulary_size, config.wl_dropout, config.wl_min_graphs
@@ -169,10 +132,58 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
         laplacian=config.laplacian,
         ego_radius=config.ego_radius or 0,
     )
-    layers: list[nn.Module] = [layer(is_last=number == config.depth) for number in range(1, config.depth + 1)]
-    if is_gated:
+    layers = [_layer(config, features.edges, is_last=n == config.depth) for n in range(1, config.depth + 1)]
+    if config.conv == "gated":
         layers = [GatedStack(layers, features.edges, config.dim)]
     readout = READOUTS[config.readout](config.dim)
     if wl_features or config.head == "linear":  # one map of sums needs them normalised
         readout = Concat([readout, *wl_features])
     return GraphModel(encoder, layers, readout, head, features)
+
+
+def _layer(config: MnagtConfig, edges: Columns, *, is_last: bool) -> nn.Module:
+    def scale() -> LayerScale:
+        return LayerScale(config.dim, config.layer_scale)
+
+    ffn = partial(feed_forward, config.dim, config.ffn * config.dim, config.dropout)
+    norms = pre_norms(NORMS[config.norm], config.dim)  # has nothing to draw, unlike the others
+    if config.attention == "none":
+        return ConvolutionLayer(_residual(config, edges, is_last), ffn(), norms[1], scale(), config.dropout)
+    kernels = [GnnHop(k) for k in range(config.max_hop + 1)]
+    attention = MultiKernelAttention(
+        config.dim,
+        kernels,
+        heads=config.heads,
+        head_dim=config.head_dim,
+        projections=config.projections,
+        dropout=config.attention_dropout,
+        variant=config.attention,
+        eigenpairs=config.eigenpairs,
+        powers=config.powers,
+        is_gated=config.gate,
+    )
+    return Layer(
+        attention,
+        mixer=MIXERS[config.mixer](config.dim, len(kernels)),
+        residual=_residual(config, edges, is_last),
+        ffn=ffn(),
+        norms=norms,
+        scales=(scale(), scale()),
+        gnn=[_block(config, edges) for _ in range(config.max_hop)],
+        dropout=config.dropout,
+    )
+
+
+def _residual(config: MnagtConfig, edges: Columns, is_last: bool) -> nn.Module:
+    if config.conv == "gated":
+        return GatedGcn(config.dim, config.dropout, is_last=is_last)
+    if config.conv == "none":
+        return IdentityResidual()
+    block = _block(config, edges)
+    return {"conv": block.conv, "block": block, "skip-block": SkipResidual(block)}[config.residual]
+
+
+def _block(config: MnagtConfig, edges: Columns) -> Block:
+    """Message passing with BatchNorm and ReLU after it; kernels have GIN or GINE where the residual has neither."""
+    name = "auto" if config.conv in ("gated", "none") else config.conv
+    return Block(convolution(name, config.dim, edges), config.dim)

@@ -1,16 +1,16 @@
 """MNA-GT as printed.
 
 Li, Chen, He: Adaptive Multi-Neighborhood Attention based Transformer for Graph Representation Learning, 2022.
-Equations 1 to 12, read literally. Where the paper is silent: sigma of eq. 10 is tanh, projections are separate for each
-kernel, the FFN is twice as wide, pooling is the mean, and ``max_hop`` 2 gives the three kernels that its section 4.3
-calls usual.
+Equations 1 to 12, read literally. Where the paper is silent: sigma of eq. 10 is tanh by default, projections are
+separate for each kernel, the FFN is twice as wide, pooling is the mean, and ``max_hop`` 2 gives the three kernels that
+its section 4.3 calls usual.
 """
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from mnagt.attention.kernels import Hop
-from mnagt.attention.mixers import MIXERS
+from mnagt.attention.mixers import ACTIVATIONS, MIXERS, Adaptive, Mixer
 from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.features import Features
@@ -44,12 +44,19 @@ class PaperConfig(TransformerLayerConfig, AttentionDropoutConfig):
     """Query, key, value and output maps: separate for each kernel, or shared by all."""
     mixer: Annotated[str, OneOf(MIXERS)] = "adaptive"
     """How a node merges its kernels: adaptive, mean, sum or concat."""
+    sigma: Annotated[str, OneOf(ACTIVATIONS)] = "tanh"
+    """Activation in the adaptive mixer, sigma of eq. 10."""
     readout: ReadoutName = "mean"
     dropout: Fraction = 0.2
 
 
 def mnagt_paper(config: PaperConfig, features: Features, outputs: int) -> GraphModel:
     """MNA-GT as printed, equations 1 to 12."""
+
+    def mixer(kernels: int) -> Mixer:
+        if config.mixer == "adaptive":
+            return Adaptive(config.dim, kernels, config.sigma)
+        return MIXERS[config.mixer](config.dim, kernels)
 
     def layer() -> Layer:
         kernels = [Hop(k) for k in range(config.max_hop + 1)]
@@ -63,7 +70,7 @@ def mnagt_paper(config: PaperConfig, features: Features, outputs: int) -> GraphM
         )
         return Layer(
             attention,
-            mixer=MIXERS[config.mixer](config.dim, len(kernels)),
+            mixer=mixer(len(kernels)),
             residual=PropagatedResidual(config.adjacency),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),
             norms=pre_norms(LayerNorm, config.dim),

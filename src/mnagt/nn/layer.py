@@ -162,6 +162,23 @@ class PostNormLayer(Layer):
         return Hops(x, graph, list(self.gnn), self.adjacency)
 
 
+class ConvolutionLayer(nn.Module):
+    r"""``Layer`` without attention: :math:`Z' = \mathrm{residual}(X), X' = Z' + \mathrm{FFN}(\mathrm{norm}(Z'))`."""
+
+    def __init__(
+        self, residual: nn.Module, ffn: nn.Module, norm: nn.Module, scale: LayerScale | None, dropout: float
+    ) -> None:
+        super().__init__()
+        self.residual, self.ffn, self.norm_ffn, self.scale_ffn = residual, ffn, as_graph_norm(norm), scale
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
+        return self.combine(x, self.residual(x, graph), graph)
+
+    def combine(self, x: NodeVectors, residual: NodeVectors, graph: GraphBatch) -> NodeVectors:
+        return add_branch(self.norm_ffn(residual, graph), self.ffn, self.dropout, self.scale_ffn, residual)
+
+
 class SelfAttention(nn.Module):
     """Multi-head attention within each graph, as ``torch.nn.MultiheadAttention``: maps with constant terms."""
 
