@@ -16,6 +16,7 @@ from mnagt.data.readers.dataset_files import find_ogb_files, find_tu_files, is_o
 from mnagt.data.readers.molecule_table import read_molecules
 from mnagt.data.readers.smiles import rdkit_version
 from mnagt.data.readers.text_table import TABLES
+from mnagt.data.synthetic import make_synthetic
 from mnagt.errors import InputError
 from mnagt.registry import lookup
 from mnagt.tasks import Task
@@ -51,6 +52,8 @@ class Source:
         """Where it comes from if it is not in the data root."""
         if self.kind == "stdlib":
             return "made from Python's own sources at first use"
+        if self.kind == "synthetic":
+            return "drawn at random, always the same"
         return "downloaded at first use" if self.kind == "tu" or self.archive else "not here; nor to be downloaded"
 
     @property
@@ -97,6 +100,9 @@ DATASETS: dict[str, Source] = {
         Source("ogbg-code2", "ogb", "Python methods; their names", 452741, 1, 125.2, 124.2, {}, "f1", "code2.zip"),
         Source("peptides-func", "peptides", "peptides; each of 10 functions", 15535, 10, 150.94, 153.65, {}, "ap"),
         Source("pypi_ast", "ogb", "methods of 531 Python packages; their names", 89372, 1, 111.4, 110.4, {}, "f1"),
+        Source("tree-neighbours-match", "synthetic", "trees; the leaf that matches the root", 5000, 16, 31, 30),
+        Source("ring-transfer", "synthetic", "rings; the node opposite the marked one", 5000, 5, 14.95, 14.95),
+        Source("cycle-count", "synthetic", "random graphs; cycles of four nodes", 5000, 1, 18.0, 27.0, {}, "rmse"),
         Source("stdlib", "stdlib", "functions of Python's own library; their names", 12905, 1, 73.7, 72.7, {}, "f1"),
     )
 }
@@ -258,9 +264,14 @@ def _read_ogb(path: Path, source: Source | None = None) -> PackedDataset:
     return load_or_build(ogb.VERSION, name, metric or "", *parts, build=build)
 
 
+def _load_synthetic(source: Source, root: Path) -> PackedDataset:
+    return make_synthetic(source.name)
+
+
 LOADERS: dict[str, Callable[[Source, Path], PackedDataset]] = {
     "tu": _load_tu,
     "ogb": _load_ogb,
     "peptides": _load_peptides,
     "stdlib": _load_stdlib,
+    "synthetic": _load_synthetic,
 }
