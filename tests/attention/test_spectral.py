@@ -13,7 +13,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import adjacency_spectrum
 
-DIM, KERNELS, HEADS, HEAD_DIM, EIGENPAIRS, POWERS = 5, 2, 3, 7, 11, 4
+DIM, KERNELS, HEADS, HEAD_DIM, EIGENPAIRS, DEGREE = 5, 2, 3, 7, 11, 3
 
 
 def attention(eigenpairs: int = EIGENPAIRS) -> MultiKernelAttention:
@@ -24,7 +24,7 @@ def attention(eigenpairs: int = EIGENPAIRS) -> MultiKernelAttention:
         heads=HEADS,
         head_dim=HEAD_DIM,
         eigenpairs=eigenpairs,
-        powers=POWERS,
+        degree=DEGREE,
         is_gated=True,
     ).double()
     assert made.spectral is not None
@@ -55,15 +55,17 @@ def test_the_output_is_that_of_the_dense_equation(graph):
     found = ours(hops)
     for g in range(graph.num_graphs):
         of_graph, a = slice(int(graph.node_ptr[g]), int(graph.node_ptr[g + 1])), dense_adjacency(graph, g)
-        powers = torch.stack([torch.linalg.matrix_power(a, p) for p in range(POWERS)])
+        polynomials = [torch.eye(len(a), dtype=a.dtype), a]
+        polynomials += [2 * a @ a - polynomials[0], 4 * a @ a @ a - 3 * a]
+        polynomials = torch.stack(polynomials)
         for k in range(KERNELS):
             query, key = ((hops[k][of_graph] @ each.weight[k].T) for each in (ours.to_query, ours.to_key))
             value = x[of_graph] @ ours.to_value.weight[k].T
             brought = []
             for h, columns in enumerate(torch.arange(HEADS * HEAD_DIM).chunk(HEADS)):
-                bias = torch.einsum("p,pij->ij", ours.spectral.coefficients[k, h], powers)
+                bias = torch.einsum("p,pij->ij", ours.spectral.coefficients[k, h], polynomials)
                 weight = (query[:, columns] @ key[:, columns].T / HEAD_DIM**0.5 + bias).softmax(dim=1)
-                brought += [weight @ value[:, columns], torch.einsum("ij,pij->ip", weight, powers)]
+                brought += [weight @ value[:, columns], torch.einsum("ij,pij->ip", weight, polynomials)]
             z = torch.cat(brought, dim=1) @ ours.to_out.weight[k].T
             gate = torch.sigmoid(x[of_graph] @ ours.gate.weight.T + ours.gate.bias)
             torch.testing.assert_close(found[of_graph, k], z * gate, rtol=1e-5, atol=1e-5)
@@ -105,12 +107,24 @@ def test_an_isolated_node_has_no_neighbourhood():
 
 
 def test_heads_start_with_one_power_each_and_gates_half_open():
-    spectral = SpectralNeighbourhoods(kernels=1, heads=5, eigenpairs=3, powers=POWERS)
+    spectral = SpectralNeighbourhoods(kernels=1, heads=5, eigenpairs=3, degree=DEGREE)
     assert spectral.coefficients[0].argmax(dim=1).tolist() == [0, 1, 2, 3, 0]
     assert spectral.coefficients.sum() == 5 * GAIN
     gate = MultiKernelAttention(DIM, [Hop(0)], heads=2, head_dim=3, is_gated=True).gate
     assert gate is not None
     assert gate.bias.tolist() == [GATE_START] * DIM
+
+
+def test_on_a_ring_a_polynomial_is_the_nodes_so_many_hops_away():
+    index = torch.arange(9)
+    edges = torch.stack([torch.cat([index, (index + 1) % 9]), torch.cat([(index + 1) % 9, index])])
+    spectral = SpectralNeighbourhoods(kernels=1, heads=1, eigenpairs=9, degree=4)
+    spectrum = spectral.spectrum(GraphBatch.from_edges(edges, [9]), torch.float64)
+    found = torch.einsum("im,imp,jm->pij", spectrum.vectors, spectrum.polynomials, spectrum.vectors)
+    distance = (index[:, None] - index).abs()
+    distance = distance.minimum(9 - distance)
+    for hops in range(1, 5):
+        torch.testing.assert_close(found[hops], (distance == hops).double() / 2, rtol=1e-5, atol=1e-5)
 
 
 def test_linear_attention_is_refused():

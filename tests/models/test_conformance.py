@@ -51,7 +51,7 @@ VARIANTS: list[Variant] = [
     ("mnagt", {"random_walk": 3}),
     ("mnagt", {"ego_radius": 2}),
     ("mnagt", {"max_hop": 0}),
-    ("mnagt", {"eigenpairs": 11, "powers": 3}),
+    ("mnagt", {"eigenpairs": 11, "degree": 2}),
     ("mnagt", {"eigenpairs": 3, "gate": True, "readout": "virtual-node"}),
     ("mnagt", {"conv": "gated", "max_hop": 0}),
     ("mnagt", {"residual": "skip-block"}),

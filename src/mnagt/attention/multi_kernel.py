@@ -76,7 +76,7 @@ class MultiKernelAttention(nn.Module):
             (``linear_attention.py``); it has neither bias nor dropout.
         eigenpairs: if above zero, each head learns a neighbourhood of its own from so many eigenpairs of the adjacency
             (``spectral.py``).
-        powers: powers of the adjacency that such a neighbourhood is made of.
+        degree: highest degree of the polynomials that such a neighbourhood is made of.
         is_gated: whether each node multiplies its output by :math:`\mathrm{sigmoid}(x W + b)`, column by column.
     """
 
@@ -93,7 +93,7 @@ class MultiKernelAttention(nn.Module):
         backend: str = "auto",
         variant: AttentionVariant = "softmax",
         eigenpairs: int = 0,
-        powers: int = 6,
+        degree: int = 5,
         is_gated: bool = False,
     ) -> None:
         super().__init__()
@@ -109,8 +109,8 @@ class MultiKernelAttention(nn.Module):
         self.to_query, self.to_key, self.to_value = (
             KernelLinear(len(kernels), dim, inner, projections) for _ in range(3)
         )
-        self.spectral = SpectralNeighbourhoods(len(kernels), heads, eigenpairs, powers) if eigenpairs else None
-        brought = inner if self.spectral is None else inner + heads * powers
+        self.spectral = SpectralNeighbourhoods(len(kernels), heads, eigenpairs, degree) if eigenpairs else None
+        brought = inner if self.spectral is None else inner + heads * (degree + 1)
         self.to_out = KernelLinear(len(kernels), brought, dim, projections)
         self.bias = bias
         self.gate = Linear(dim, dim) if is_gated else None
@@ -131,7 +131,7 @@ class MultiKernelAttention(nn.Module):
             spectrum = self.spectral.spectrum(hops.graph, query.dtype)
             query, key = self.spectral.extend_scores(query, key, spectrum)
             z = self._attend(query, key, self.spectral.extend_values(value, spectrum), hops.graph)
-            z = self.spectral.count_walks(z, spectrum)
+            z = self.spectral.sum_polynomials(z, spectrum)
         z = self.to_out.each(z.flatten(2))
         return z if self.gate is None else z * self.gate(hops[0]).sigmoid()[:, None]
 

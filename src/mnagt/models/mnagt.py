@@ -61,8 +61,9 @@ class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
     eigenpairs: NonNegativeInt = 0
     """Eigenpairs of the adjacency from which each head learns a neighbourhood of its own, added to its scores; 0 for
     none."""
-    powers: Repeats = 6
-    """Powers of the adjacency that such a neighbourhood is made of, from 0 on."""
+    degree: Repeats = 5
+    """Highest degree of the Chebyshev polynomials of the adjacency that such a neighbourhood is made of: how many hops
+    far it reaches."""
     gate: bool = False
     """Each node gates the output of attention, column by column."""
     layer_scale: NonNegativeFloat = 0.01
@@ -159,7 +160,7 @@ def _layer(config: MnagtConfig, edges: Columns, *, is_last: bool) -> nn.Module:
         dropout=config.attention_dropout,
         variant=config.attention,
         eigenpairs=config.eigenpairs,
-        powers=config.powers,
+        degree=config.degree,
         is_gated=config.gate,
     )
     return Layer(
