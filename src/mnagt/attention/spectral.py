@@ -4,11 +4,12 @@ MNA-GT compares nodes by k-hop neighbourhoods for a few fixed k. Here each head 
 
 .. math:: B_h = \sum_p c_{hp} T_p(A), \qquad A = D^{-1/2} \mathrm{Adj}\, D^{-1/2},
 
-added to its scores, with learned coefficients c. The Chebyshev polynomials :math:`T_p` are bounded and reach p hops far:
-on a ring :math:`T_p(A)` is 1/2 at the two nodes p hops away and 0 elsewhere. With :math:`A = U\,\mathrm{diag}(t)\,U^\top`
-the term is a product of two thin matrices, :math:`B_h = (U\,\mathrm{diag}(\sum_p c_{hp} T_p(t)))\,U^\top`. So it costs
-extra columns of query and key, and no tensor over pairs of nodes, and every attention backend takes it as it is. Each
-eigenvector enters twice: its sign, and the basis of a repeated eigenvalue, do not matter.
+added to its scores, with learned coefficients c. The Chebyshev polynomials :math:`T_p` are bounded and reach p hops
+far: on a ring :math:`T_p(A)` is 1/2 at the two nodes p hops away and 0 elsewhere. With the eigenpairs
+:math:`A=U\mathrm{diag}(t)U^\top` the term is a product of two thin matrices, :math:`B_h=(U\mathrm{diag}(\sum_p
+c_{hp}T_p(t)))\,U^\top`. So it costs extra columns of query and key, and no tensor over pairs of nodes, and every
+attention backend takes it as it is. Each eigenvector enters twice: its sign, and the basis of a repeated eigenvalue, do
+not matter.
 """
 
 from typing import NamedTuple
