@@ -8,7 +8,7 @@ import hashlib
 import heapq
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -142,6 +142,23 @@ class Ranks:
             return seed
         digest = hashlib.blake2b(f"{seed} {step} {self.rank}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
+
+    def random_states(self, device: torch.device) -> dict[str, Tensor]:
+        """The state of the generators that dropout draws from, a row for each rank."""
+        states = {"cpu": torch.get_rng_state()}
+        if device.type == "cuda":
+            states["cuda"] = torch.cuda.get_rng_state(device)
+        return {name: torch.stack(self.gather(state)) for name, state in states.items()}
+
+    def set_random_states(self, states: Mapping[str, Tensor], device: torch.device) -> bool:
+        """Set the generators; whether that could be done: there must be as many ranks as when the states were saved."""
+        rows = {name: torch.atleast_2d(state) for name, state in states.items()}  # of one process, in early versions
+        if len(rows["cpu"]) != self.world_size:
+            return False
+        torch.set_rng_state(rows["cpu"][self.rank].clone())  # torch reads a view from its beginning
+        if device.type == "cuda" and "cuda" in rows:
+            torch.cuda.set_rng_state(rows["cuda"][self.rank].clone(), device)
+        return True
 
     def local_device(self, device: torch.device) -> torch.device:
         """The device of this rank: each has a GPU of its own."""

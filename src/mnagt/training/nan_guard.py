@@ -21,14 +21,6 @@ class Step(NamedTuple):
     """Of the gradient, before clipping."""
 
 
-def note(seen: Float[Tensor, "3"], loss: Tensor | None, norm: Float[Tensor, ""]) -> None:
-    """Record in ``seen`` whether this step or one before it was not finite, its loss, and the norm of its gradient."""
-    if loss is not None:
-        seen[1].copy_(loss)
-    seen[2].copy_(norm)
-    seen[0].copy_(torch.maximum(seen[0], (~seen[1:].isfinite()).any().float()))
-
-
 def are_finite(tensors: dict[str, Tensor]) -> bool:
     """Whether all numbers in the tensors are finite."""
     floats = [tensor for tensor in tensors.values() if tensor.is_floating_point() and tensor.numel()]

@@ -1,14 +1,15 @@
-"""AdamW with warm-up: which parameters decay, and the learning rate at each step."""
+"""AdamW with warm-up: which parameters decay, its state for a checkpoint, and the learning rate at each step."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from mnagt import ops
+from mnagt.migrations import parameters_of_0_1
 from mnagt.runs.config import TrainConfig
-from mnagt.training.nan_guard import note
 
 if TYPE_CHECKING:
     from mnagt.ops.adamw import FlatAdamW
@@ -40,7 +41,8 @@ def decay_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
 class ClippedAdamW(torch.optim.AdamW):
     """AdamW that first clips the gradients of all parameters together to the norm ``clip``, unless that is 0.
 
-    From the first loss or norm that is not finite (``seen``, see ``nan_guard.note``) the parameters stay as they are.
+    From the first loss or norm that is not finite the parameters stay as they are. ``seen`` holds whether that has
+    happened, the loss of the last step, and the norm of its gradient.
     """
 
     copies = None
@@ -56,9 +58,12 @@ class ClippedAdamW(torch.optim.AdamW):
             self.found_inf = self.seen[0]  # torch's own kernel then leaves everything as it is
 
     def step(self, closure: None = None, *, loss: Tensor | None = None) -> None:  # type: ignore[override]
-        norm = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
-        note(self.seen, loss, norm)
-        if not self.seen.is_cuda and self.seen[0]:
+        norm, seen = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None]), self.seen
+        if loss is not None:
+            seen[1].copy_(loss)
+        seen[2].copy_(norm)
+        seen[0].copy_(torch.maximum(seen[0], (~seen[1:].isfinite()).any().float()))
+        if not seen.is_cuda and seen[0]:
             return
         if self.clip:
             nn.utils.clip_grads_with_norm_(self._parameters, self.clip, norm)
@@ -91,6 +96,34 @@ def optimizer_state(optimizer: "ClippedAdamW | FlatAdamW") -> list[Tensor]:
             state["step"].zero_()
     copies = [] if optimizer.copies is None else [optimizer.copies]
     return [tensor for p in parameters for tensor in optimizer.state[p].values()] + copies
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """The optimiser's state, flat: name of the parameter / name of the quantity."""
+    names = _parameter_names(optimizer, model)
+    state = optimizer.state_dict()["state"]
+    return {f"{names[i]}/{key}": torch.as_tensor(value) for i, each in state.items() for key, value in each.items()}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Set the optimiser's state to what ``optimizer_tensors`` gave."""
+    names, parameters = _parameter_names(optimizer, model), dict(model.named_parameters())
+    of_0_1 = parameters_of_0_1({name: p.ndim for name, p in parameters.items()})
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        name, quantity = key.rsplit("/", 1)
+        name = of_0_1[int(name)] if name.isdigit() else name
+        like = parameters[name]
+        if tensor.ndim and (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
+            raise ValueError(f"the optimiser's state of {name} has another shape or dtype")
+        state.setdefault(names.index(name), {})[quantity] = tensor
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+
+
+def _parameter_names(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[str]:
+    """The names of the optimiser's parameters, in its order."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
 
 
 def learning_rate(step: int, steps: int, config: TrainConfig) -> float:

@@ -4,7 +4,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,16 +24,16 @@ from mnagt.files import write_json
 from mnagt.graphs.batch import GraphBatch
 from mnagt.inference.outputs import autocast, matmul_precision
 from mnagt.inference.weights import add_prefix, check_weights, load_tensors, load_weights, save_tensors, select_prefix
+from mnagt.migrations import rename_weights
 from mnagt.nn.activation_checkpointing import CheckpointedModel
 from mnagt.nn.graph_model import GraphModel
 from mnagt.ops import parameter_copies
 from mnagt.runs.config import TrainConfig
 from mnagt.tasks import Task
-from mnagt.training.checkpoint import load_optimizer, model_weights, optimizer_tensors, random_states, set_random_states
 from mnagt.training.cuda_graphs import CapturedOutputs, CapturedSteps
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.nan_guard import Step, Watch, are_finite
-from mnagt.training.optim import adamw, learning_rate, optimizer_state, set_rate
+from mnagt.training.optim import adamw, learning_rate, load_optimizer, optimizer_state, optimizer_tensors, set_rate
 from mnagt.training.progress import Reporter
 
 logger = logging.getLogger(__name__)
@@ -312,7 +312,7 @@ class Trainer:
             add_prefix("model/", self.model.state_dict())
             | add_prefix("best/", self.best)
             | add_prefix("optimizer/", optimizer_tensors(self.optimizer, self.model))
-            | add_prefix("random/", random_states(self.device, self.ranks))
+            | add_prefix("random/", self.ranks.random_states(self.device))
             | ({} if self.ema is None else add_prefix("average/", self.ema.state_dict()))
         )
         self.ranks.broadcast_from_rank0(lambda: save_tensors(path, tensors, asdict(self.at)))
@@ -323,17 +323,17 @@ class Trainer:
         if found is None:
             return
         tensors, position = found
-        load_weights(self.model, model_weights("model/", tensors), path)
-        if best := model_weights("best/", tensors):
+        load_weights(self.model, _model_weights("model/", tensors), path)
+        if best := _model_weights("best/", tensors):
             check_weights(self.model.state_dict(), best, path)
         if self.ema is not None:
-            load_weights(self.ema, model_weights("average/", tensors), path)
+            load_weights(self.ema, _model_weights("average/", tensors), path)
         try:
             load_optimizer(self.optimizer, self.model, select_prefix("optimizer/", tensors))
             self.at = Position(**position)
             for record in self.at.history:
                 float(record[f"valid_{self.task.metric}"])
-            has_random_states = set_random_states(select_prefix("random/", tensors), self.device, self.ranks)
+            has_random_states = self.ranks.set_random_states(select_prefix("random/", tensors), self.device)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{path}: not a checkpoint of this run ({reason}); restore it or train again") from error
@@ -346,6 +346,12 @@ class Trainer:
                 )
         self.optimizer.refresh()
         self.best = {name: t.to(self.device) for name, t in best.items()}
+
+
+def _model_weights(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a network under ``prefix``. (0.1 kept a forest beside it, which was not yet grown.)"""
+    weights = rename_weights(select_prefix(prefix, tensors))
+    return {name: tensor for name, tensor in weights.items() if not name.startswith("forest.")}
 
 
 @torch.no_grad()
