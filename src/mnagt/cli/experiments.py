@@ -157,14 +157,8 @@ def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 
     add = parser.add_argument
     add("experiment", help="table1, table2, ablation, hops, heads, layers or parameters")
-    add(
-        "--only",
-        dest="patterns",
-        nargs="+",
-        default=(),
-        metavar="MODEL/DATASET",
-        help="only these; * stands for anything",
-    )
+    only = "only these; * stands for anything"
+    add("--only", dest="patterns", nargs="+", default=(), metavar="MODEL/DATASET", help=only)
     add("--device", dest="devices", help=argparse.SUPPRESS)
     add("--ledger", type=Path, metavar="FILE", help="finished trials [results/trials.jsonl; with --quick, in OUT]")
     add("--out", type=Path, metavar="FOLDER", help="where the report goes [runs/reproduce/EXPERIMENT]")

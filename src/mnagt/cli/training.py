@@ -105,7 +105,9 @@ def run_train(args: argparse.Namespace) -> int:
     from mnagt.training.trainer import Interrupted
 
     if args.resume:
-        _refuse_settings(args)
+        apart = ("run", "command", "options", "resume", "tensorboard")
+        if given := [name for name, value in vars(args).items() if value is not None and name not in apart]:
+            raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(given)}")
         config, out = read_run_config(args.resume), args.resume
         start = partial(resume, out)
     else:
@@ -114,7 +116,8 @@ def run_train(args: argparse.Namespace) -> int:
         name = f"{Path(config.dataset).stem}-{config.model}-{datetime.now():%Y%m%d-%H%M%S}"
         out = args.out or Path("runs") / name
         start = partial(train, config, out)
-    _limit_cublas_workspaces(config)
+    if config.train.activation_checkpointing:  # cuBLAS takes 32 MiB a stream on Hopper, more than the activations
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
     try:
         run = start(reporter=pick_reporter(), tensorboard=args.tensorboard)
     except Interrupted:
@@ -143,20 +146,3 @@ def _find_shipped_recipe(dataset: str | None, model: str) -> str | None:
     if is_first():
         logger.info("settings of the recipe %s; options override them, --recipe none ignores them", name)
     return name
-
-
-def _limit_cublas_workspaces(config: RunConfig) -> None:
-    """With activation checkpointing, let cuBLAS use 8 MiB a stream, where the environment does not say how much.
-
-    On Hopper PyTorch takes 32, which is more than the activations of a small model.
-    """
-    if config.train.activation_checkpointing:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
-
-
-def _refuse_settings(args: argparse.Namespace) -> None:
-    """Refuse options beside ``--resume``, which continues a run with its own settings."""
-    apart = ("run", "command", "options", "resume", "tensorboard")
-    given_names = [name for name, value in vars(args).items() if value is not None and name not in apart]
-    if given_names:
-        raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(given_names)}")

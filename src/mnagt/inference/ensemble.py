@@ -5,13 +5,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
 from mnagt.inference.calibration import fit_calibration
-from mnagt.inference.model_folder import Graphs, TrainedModel, load_model
+from mnagt.inference.model_folder import Device, Graphs, Outputs, Some, TrainedModel, load_model
 from mnagt.runs.folder import load_run_split, read_split
 from mnagt.tasks import Task
 
@@ -48,27 +48,23 @@ class Ensemble(TrainedModel):
         """The models in these folders."""
         return cls.of([load_model(folder) for folder in folders])
 
-    def outputs(
-        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
-    ) -> Float[Tensor, "some outputs"]:
+    def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs whose probabilities are the means of the members', each calibrated if it has been."""
         return average_outputs(self.task, self._member_outputs(graphs, indices, device))
 
     def predict(
-        self,
-        graphs: Graphs,
-        indices: Int[Tensor, "some"] | None = None,
-        device: torch.device | str = "cpu",
-        *,
-        level: float | None = None,
+        self, graphs: Graphs, indices: Some = None, device: Device = "cpu", *, level: float | None = None
     ) -> dict[str, list]:
-        """As of one model, and in columns called 'spread' the deviation between the members."""
+        """As of one model, and in columns called 'spread' the standard deviation of each number between the members."""
         each = self._member_outputs(graphs, indices, device)
-        return self.decode(average_outputs(self.task, each), level) | member_deviation(self.task, each)
+        columns, tables = self.decode(average_outputs(self.task, each), level), [self.task.decode(one) for one in each]
+        for name, values in tables[0].items():
+            if not any(isinstance(value, str) for value in values):
+                numbers = torch.tensor([table[name] for table in tables])
+                columns[f"spread {name}"] = numbers.std(dim=0, correction=0).tolist()
+        return columns
 
-    def _member_outputs(
-        self, graphs: Graphs, indices: Int[Tensor, "some"] | None, device: torch.device | str
-    ) -> Float[Tensor, "members some outputs"]:
+    def _member_outputs(self, graphs: Graphs, indices: Some, device: Device) -> Float[Tensor, "members some outputs"]:
         outputs = (member.apply_temperature(member.outputs(graphs, indices, device)) for member in self.members)
         converted = map(self.task.convert_output, outputs, (member.task for member in self.members))
         return torch.stack(list(converted))
@@ -97,16 +93,6 @@ def load_models(folders: Sequence[Path | str], *, is_calibrated: bool = False, d
     return replace(ensemble, calibration=calibration)
 
 
-def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> Float[Tensor, "some outputs"]:
+def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> Outputs:
     """Outputs whose probabilities, or numbers, are the means of the members'."""
     return task.from_probability(task.to_probability(each.double()).mean(dim=0)).to(each.dtype)
-
-
-def member_deviation(task: Task, each: Float[Tensor, "members some outputs"]) -> dict[str, list]:
-    """The standard deviation between members of each probability or number in the table of predictions."""
-    tables = [task.decode(output) for output in each]
-    return {
-        f"spread {name}": torch.tensor([table[name] for table in tables]).std(dim=0, correction=0).tolist()
-        for name, values in tables[0].items()
-        if not any(isinstance(value, str) for value in values)
-    }

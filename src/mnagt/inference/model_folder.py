@@ -45,6 +45,10 @@ from mnagt.tasks import UNKNOWN, Suggestion, Task, task_from_dict, task_to_dict
 from mnagt.version import __version__
 
 Graphs = PackedDataset | GraphBatch
+Some = Int[Tensor, "some"] | None
+"""Indices of graphs; None for all."""
+Device = torch.device | str
+Outputs = Float[Tensor, "some outputs"]
 
 SPARE_TENSORS = 64
 """Parameters that may be created while a model is built and are not part of it."""
@@ -81,9 +85,7 @@ class TrainedModel:
     forest: RandomForest | None = None
     """A second member of the ensemble; its weight is among the settings."""
 
-    def outputs(
-        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
-    ) -> Float[Tensor, "some outputs"]:
+    def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs for the graphs ``indices`` (all, if None), in that order; with a forest, those of the ensemble."""
         dataset, indices = self._read(graphs, indices, device)
         if len(indices) == 0:
@@ -105,23 +107,19 @@ class TrainedModel:
     def _fused(self) -> FusedModel:
         return FusedModel(self.model)
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: Device) -> Self:
         """Move the model and its forest to ``device``, in place."""
         self.model.to(device)
         if self.forest is not None:
             self.forest.to(device)
         return self
 
-    def embed(
-        self, graphs: Graphs, indices: Int[Tensor, "some"] | None = None, device: torch.device | str = "cpu"
-    ) -> Float[Tensor, "some dim"]:
+    def embed(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Float[Tensor, "some dim"]:
         """The vector of each of these graphs that the model's head maps to outputs."""
         dataset, indices = self._read(graphs, indices, device)
         return compute_outputs(self.model.eval().embed, dataset, indices).cpu()
 
-    def _read(
-        self, graphs: Graphs, indices: Int[Tensor, "some"] | None, device: torch.device | str
-    ) -> tuple[PackedDataset, Int[Tensor, "some"]]:
+    def _read(self, graphs: Graphs, indices: Some, device: Device) -> tuple[PackedDataset, Int[Tensor, "some"]]:
         """The graphs as the model reads them; both on ``device``."""
         dataset = self.align(from_graphs(graphs)).to(device)
         if next(self.model.parameters()).device != torch.device(device):  # moving a model that is there takes time
@@ -129,12 +127,7 @@ class TrainedModel:
         return dataset, torch.arange(len(dataset)) if indices is None else indices
 
     def predict(
-        self,
-        graphs: Graphs,
-        indices: Int[Tensor, "some"] | None = None,
-        device: torch.device | str = "cpu",
-        *,
-        level: float | None = None,
+        self, graphs: Graphs, indices: Some = None, device: Device = "cpu", *, level: float | None = None
     ) -> dict[str, list]:
         """Predictions as columns of a table, one row a graph. The graphs may come as a batch (``from_pyg``, ...).
 
@@ -142,7 +135,7 @@ class TrainedModel:
         """
         return self.decode(self.outputs(graphs, indices, device), level)
 
-    def decode(self, output: Float[Tensor, "some outputs"], level: float | None = None) -> dict[str, list]:
+    def decode(self, output: Outputs, level: float | None = None) -> dict[str, list]:
         """Outputs as the columns that ``predict`` gives."""
         columns = self.task.decode(self.apply_temperature(output))
         if level is None:
@@ -151,11 +144,11 @@ class TrainedModel:
             raise InputError("the model is not calibrated, and no level can be promised; try: mnagt calibrate FOLDER")
         return columns | self.calibration.prediction_sets(self.task, output, level)
 
-    def suggest(self, output: Float[Tensor, "some outputs"]) -> list[list[Suggestion]]:
+    def suggest(self, output: Outputs) -> list[list[Suggestion]]:
         """For a model of code: the most probable names of each function, each with its probability."""
         return self.task.suggest(self.apply_temperature(output))
 
-    def apply_temperature(self, output: Float[Tensor, "some outputs"]) -> Float[Tensor, "some outputs"]:
+    def apply_temperature(self, output: Outputs) -> Outputs:
         """Outputs divided by the temperature, if the model is calibrated."""
         return output if self.calibration is None else output / self.calibration.temperature
 

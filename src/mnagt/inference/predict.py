@@ -196,19 +196,16 @@ def embed_to(
         if out.suffix == ".npy":
             np.save(scratch, vectors)
         else:
+            import pyarrow
+            from pyarrow import parquet
+
             name_of = dict(zip(selected.rows.tolist(), selected.names, strict=True))
-            names = [name_of.get(row) for row in range(count)]
-            _write_parquet(scratch, list(range(count) if graphs is None else graphs), names, vectors)
+            names = pyarrow.array([name_of.get(row) for row in range(count)], pyarrow.string())
+            columns = {"graph": list(range(count) if graphs is None else graphs), "name": names}
+            for i, column in enumerate(vectors.T):
+                columns[f"v{i}"] = pyarrow.array(column, from_pandas=True)  # NaN is null
+            parquet.write_table(pyarrow.table(columns), scratch)
     return vectors.shape
-
-
-def _write_parquet(path: Path, numbers: list[int], names: list[str | None], vectors: np.ndarray) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    columns = {f"v{i}": pyarrow.array(column, from_pandas=True) for i, column in enumerate(vectors.T)}  # NaN is null
-    table = pyarrow.table({"graph": numbers, "name": pyarrow.array(names, pyarrow.string())} | columns)
-    parquet.write_table(table, path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,11 +240,19 @@ def select_graphs(
     if is_source(dataset):
         return _select_functions(Path(dataset).expanduser(), trained, graphs)
     try:
-        source, all_ids = _read_graphs(trained, dataset)
+        if read := find_graph_reader(dataset):
+            found = read()
+            source, all_ids = found.pack(task=Unlabelled(), columns=trained.columns or None), found.ids
+        else:
+            source = load_dataset(dataset)
+            all_ids = range(len(source))
     except InputError as error:
         if os.path.exists(dataset) or trained.model.features != FEATURES:
             raise
-        return _select_rows(_one_molecule(dataset, error), trained, graphs, "smiles")
+        if refused := read_smiles([dataset]).refused:
+            reason = refused[0].reason
+            raise InputError(f"{dataset!r} cannot be read as a molecule ({reason}); and {error}") from None
+        return _select_rows(Table(dataset, {"smiles": [dataset]}, [1]), trained, graphs, "smiles")
     indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
     ids = [all_ids[index] for index in indices.tolist()]
     return SelectedGraphs(source, indices, ids, [f"graph {each}" for each in ids], torch.arange(len(indices)))
@@ -279,28 +284,12 @@ def _join_table(
     return columns
 
 
-def _read_graphs(trained: TrainedModel, dataset: str) -> tuple[PackedDataset, Sequence[str | int]]:
-    """The graphs, whatever their targets, and the id of each: its number, or what its own file says."""
-    if read := find_graph_reader(dataset):
-        graphs = read()
-        return graphs.pack(task=Unlabelled(), columns=trained.columns or None), graphs.ids
-    packed = load_dataset(dataset)
-    return packed, range(len(packed))
-
-
 def _check_indices(graphs: Sequence[int] | None, count: int, has: str) -> Int[Tensor, "some"]:
     """The numbers of the graphs as a tensor; all, if None."""
     for graph in graphs or ():
         if not 0 <= graph < count:
             raise InputError(f"{has} 0 to {count - 1}; asked for {graph}")
     return torch.arange(count) if graphs is None else torch.tensor(list(graphs), dtype=torch.long)
-
-
-def _one_molecule(smiles: str, error: InputError) -> Table:
-    """A table of one molecule; ``error`` says that it is no data set either."""
-    if refused := read_smiles([smiles]).refused:
-        raise InputError(f"{smiles!r} cannot be read as a molecule ({refused[0].reason}); and {error}") from None
-    return Table(smiles, {"smiles": [smiles]}, [1])
 
 
 def is_source(path: str | Path) -> bool:

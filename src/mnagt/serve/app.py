@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -92,26 +92,21 @@ def create_app(model: TrainedModel | Path | str, config: ServeConfig | None = No
     app.add_middleware(_Middleware, service=service)
     for kind in (StarletteHTTPException, RequestValidationError):
         app.exception_handler(kind)(_format_error)
-    _add_routes(app, service, Depends(_require_token(config.token)))
+    _add_routes(app, service)
     for path, name in FILES.items():
         app.add_route(path, lambda request, name=name: FileResponse(PAGE / name), include_in_schema=False)
     return app
 
 
-def _require_token(token: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency that refuses requests without the token, unless the token is empty."""
+def _add_routes(app: FastAPI, service: Service) -> None:
+    """Add the routes; all but /health need the token, unless that is empty."""
 
     async def check_token(request: Request) -> None:
-        given = request.headers.get("authorization", "").encode("latin-1")
+        given, token = request.headers.get("authorization", "").encode("latin-1"), service.config.token
         if token and not hmac.compare_digest(given, f"Bearer {token}".encode()):
             raise HTTPException(401, "send the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
 
-    return check_token
-
-
-def _add_routes(app: FastAPI, service: Service, token: Any) -> None:
-    """Add the routes; all but /health depend on ``token``."""
-    guarded: dict[str, Any] = {"dependencies": [token]}
+    guarded: dict[str, Any] = {"dependencies": [Depends(check_token)]}
 
     @app.post("/predict", responses=REFUSALS, **guarded)
     async def predict(request: PredictRequest) -> dict[str, list[dict[str, Any]]]:
@@ -206,19 +201,15 @@ def serve(
     app = create_app(folder, config)  # in this process too, so that errors are raised here
     if not config.token and config.host not in ("127.0.0.1", "::1", "localhost"):
         _log.warning("anyone who reaches %s can send requests: set a token", config.host)
-    _check_port(config.host, config.port)
-    say(f"http://{config.host}:{config.port}  (Ctrl-C ends)")
-    run = partial(uvicorn.run, host=config.host, port=config.port, log_level="warning", server_header=False)
+    host, port = config.host, config.port
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port") from None
+    say(f"http://{host}:{port}  (Ctrl-C ends)")
+    run = partial(uvicorn.run, host=host, port=port, log_level="warning", server_header=False)
     if config.workers == 1:
         run(app)
     else:
         os.environ |= {_FOLDER: str(folder), _CONFIG: json.dumps(asdict(config))}
         run("mnagt.serve.app:create_worker_app", factory=True, workers=config.workers)
-
-
-def _check_port(host: str, port: int) -> None:
-    """Raise an error that says what to do if the port cannot be used."""
-    try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:
-        raise InputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port") from None

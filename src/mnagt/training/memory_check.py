@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -26,8 +26,7 @@ _SMALL_GRAPH, _SMALL_BATCH = 2**12, 2**16
 """Nodes up to which nothing is measured."""
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Bytes that a training step keeps for its backward pass, by node, edge and pair of nodes of a graph."""
 
     node: float
@@ -101,9 +100,7 @@ def _kept_bytes(model: GraphModel, batch: GraphBatch) -> int:
         return tensor
 
     was_training = model.training
-    model.eval()
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        out = model(batch)
+        _ = model.eval()(batch)  # what it keeps lives as long as the output
     model.train(was_training)
-    del out
     return sum(kept.values())

@@ -133,12 +133,10 @@ class RunLogs(ExitStack, Reporter):
 
 def clock(seconds: float) -> str:
     """Seconds as a person says them: 59 s, 3 min 00 s, 1 h 30 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def pick_reporter() -> Reporter:
