@@ -8,9 +8,8 @@ hash. Where nodes carry no labels, the ego network :math:`B` of radius 1, which 
 :math:`c_1(v)` becomes :math:`h(c_1(v), |B|, \#\text{edges in } B)`.
 """
 
-from collections.abc import Callable
-
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
@@ -18,35 +17,26 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.ego_statistics import count_ego_networks
 
-RefineColours = Callable[[GraphBatch, int, Tensor | None, Tensor | None], list[Int[Tensor, "nodes"]]]
-"""From a batch, a number of iterations, node labels and edge labels to the colours after 0, 1, ... iterations."""
-
 ODD = 0x9E3779B97F4A7C15 - 2**64
 """2^64 over the golden ratio, as an int64: its multiples distinguish columns."""
 
 
-def wl_colours(
-    graph: GraphBatch, iterations: int, refine: RefineColours | None = None
-) -> Int[Tensor, "nodes iterations"]:
+def wl_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes iterations"]:
     """The colour of each node after 1, ..., ``iterations`` iterations: int32 from 0 to 2^31 - 1."""
     _check_count(iterations)
-    colours = (refine or _refine_colours)(graph, iterations, graph.node_labels, graph.edge_labels)
-    return torch.stack(colours[1:], dim=1)
+    return torch.stack(_refine_colours(graph, iterations, graph.node_labels, graph.edge_labels)[1:], dim=1)
 
 
-def fragment_colours(
-    graph: GraphBatch, iterations: int, refine: RefineColours | None = None
-) -> Int[Tensor, "nodes colours"]:
+def fragment_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes colours"]:
     """Coarse and fine colours side by side.
 
     The first ``iterations + 1`` columns use only the first label of nodes and edges (the element, the bond type), after
     0, ..., ``iterations`` iterations. The other ``iterations`` columns use all labels, after one iteration fewer.
     """
     _check_count(iterations)
-    refine = refine or _refine_colours
     labels = graph.node_labels, graph.edge_labels
-    coarse = refine(graph, iterations, *(None if each is None else each[:, :1] for each in labels))
-    return torch.stack(coarse + refine(graph, iterations - 1, *labels), dim=1)
+    coarse = _refine_colours(graph, iterations, *(None if each is None else each[:, :1] for each in labels))
+    return torch.stack(coarse + _refine_colours(graph, iterations - 1, *labels), dim=1)
 
 
 def _check_count(iterations: int) -> None:
@@ -57,14 +47,16 @@ def _check_count(iterations: int) -> None:
 def _refine_colours(
     graph: GraphBatch, iterations: int, nodes: Int[Tensor, "nodes _"] | None, edges: Int[Tensor, "edges _"] | None
 ) -> list[Int[Tensor, "nodes"]]:
-    """The colours after 0, 1, ..., ``iterations`` iterations, from these labels of nodes and edges."""
+    """The colours after 0, 1, ..., ``iterations`` iterations, from these labels of nodes and edges.
+
+    By operations that ONNX Runtime computes exactly: of an axis it would sum integers in floating point.
+    """
     source, ptr = graph.source.long(), graph.in_ptr.long()
-    colour = _hash_labels(nodes, graph.num_nodes, graph.device)
-    edge = _hash_labels(edges, graph.num_edges, graph.device)
+    colour, edge = _hash_labels(nodes, ptr[1:]), _hash_labels(edges, source)
     colours = [colour]
     for r in range(iterations):
         messages = mix_bits(colour[source] + edge)
-        total = torch.cat([messages.new_zeros(1), messages.cumsum(0)])  # int64 wraps around, here and below
+        total = F.pad(messages.cumsum(0), (1, 0))  # int64 wraps around, here and below
         colour = mix_bits(colour * ODD + total[ptr[1:]] - total[ptr[:-1]])
         if r == 0 and graph.node_labels is None:
             size, edges_within, _ = count_ego_networks(graph, 1)[:, 0].unbind(1)
@@ -73,12 +65,12 @@ def _refine_colours(
     return [shift_right(colour, 33).int() for colour in colours]
 
 
-def _hash_labels(labels: Int[Tensor, "rows _"] | None, rows: int, device: torch.device) -> Int[Tensor, "rows"]:
+def _hash_labels(labels: Int[Tensor, "rows _"] | None, like: Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
     """One number for all labels of a row; the same for all rows without labels."""
     if labels is None:
-        return torch.full((rows,), ODD, device=device)
-    column = torch.arange(1, labels.shape[1] + 1, device=device) * ODD
-    return mix_bits(labels.long() + column).sum(dim=1)
+        return torch.full_like(like, ODD)
+    column = torch.arange(1, labels.shape[1] + 1, device=like.device) * ODD
+    return sum(mix_bits(labels.long() + column).unbind(dim=1), torch.zeros_like(like))
 
 
 def mix_bits(x: Int[Tensor, "rows *columns"]) -> Int[Tensor, "rows *columns"]:

@@ -26,7 +26,7 @@ from mnagt.graphs.buckets import Bucket, Buckets, Layout
 from mnagt.graphs.encodings import ENCODINGS
 from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.sparse import Incidence, ptr_from_counts
-from mnagt.graphs.weisfeiler_lehman import ODD, fragment_colours, mix_bits, shift_right, wl_colours
+from mnagt.graphs.weisfeiler_lehman import fragment_colours, wl_colours
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.migrations import EXPORT_INPUTS
 from mnagt.tasks import task_to_dict
@@ -130,7 +130,7 @@ class ExportedModel(nn.Module):
             graph_of_node=graph_of_node,
             destination=destination,
         )
-        colours = {name: find(batch, count, _refine_colours) for name, (find, count) in self.colours.items()}
+        colours = {name: find(batch, count) for name, (find, count) in self.colours.items()}
         return self.model(replace(batch, encodings={**batch.encodings, **colours}))
 
 
@@ -257,24 +257,6 @@ class _Scattered(Incidence):
 def _scatter_add(x: Shaped[Tensor, "rows *dim"], row: Int[Tensor, "some"], y: Shaped[Tensor, "some *dim"]) -> Tensor:
     """``x.index_add(0, row, y)``, of which ONNX Runtime makes a ScatterND that loses summands with several threads."""
     return x.scatter_add(0, row if y.ndim == 1 else row[:, None].expand_as(y), y)
-
-
-def _refine_colours(
-    batch: GraphBatch, iterations: int, nodes: Int[Tensor, "nodes _"] | None, edges: Int[Tensor, "edges _"] | None
-) -> list[Int[Tensor, "nodes"]]:
-    """That of ``wl_colours``, column by column: ONNX Runtime sums integers over an axis in floating point."""
-
-    def hash_labels(labels: Tensor | None, like: Tensor) -> Tensor:
-        if labels is None:
-            return torch.full_like(like, ODD)
-        multiples = [((i + 1) * ODD + 2**63) % 2**64 - 2**63 for i in range(labels.shape[1])]  # as int64 holds them
-        return sum((mix_bits(labels[:, i] + multiple) for i, multiple in enumerate(multiples)), like * 0)
-
-    colours, edge = [hash_labels(nodes, batch.graph_of_node)], hash_labels(edges, batch.source)
-    for _ in range(iterations):
-        messages = mix_bits(colours[-1][batch.source] + edge)
-        colours.append(mix_bits(_scatter_add(colours[-1] * ODD, batch.destination, messages)))
-    return [shift_right(colour, 33).int() for colour in colours]
 
 
 def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]":
