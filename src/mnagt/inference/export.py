@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ from mnagt.graphs.buckets import Bucket, Buckets, Layout
 from mnagt.graphs.encodings import ENCODINGS
 from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.sparse import Incidence, ptr_from_counts
-from mnagt.graphs.weisfeiler_lehman import fragment_colours, wl_colours
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.migrations import EXPORT_INPUTS
 from mnagt.tasks import task_to_dict
@@ -108,30 +107,29 @@ class ExportedModel(nn.Module):
 
     def __init__(self, trained: TrainedModel) -> None:
         super().__init__()
-        self.model = trained.predictor()
-        self.encodings, self.colours = _encodings(trained), _colours(trained)
+        self.model, self.encodings = trained.predictor(), _encodings(trained)
 
     def forward(self, graphs: dict[str, Tensor]) -> Float[Tensor, "graphs outputs"]:
         graph_of_node, sizes = graphs["graph_of_node"], graphs["sizes"]
         order = graphs["edge_index"][1].argsort()
         source, destination = graphs["edge_index"][:, order]
         in_degree = _scatter_add(torch.zeros_like(graph_of_node), destination, torch.ones_like(destination))
-        batch = _TracedBatch(
-            sizes=sizes,
-            node_ptr=ptr_from_counts(sizes),
-            in_ptr=ptr_from_counts(in_degree),
-            source=source,
-            is_symmetric=False,
-            node_labels=graphs.get("node_labels"),
-            node_values=graphs.get("node_values"),
-            edge_labels=graphs["edge_labels"][order] if "edge_labels" in graphs else None,
-            edge_values=graphs["edge_values"][order] if "edge_values" in graphs else None,
-            encodings={name: graphs[name] for name in self.encodings if name in graphs},
-            graph_of_node=graph_of_node,
-            destination=destination,
+        return self.model(
+            _TracedBatch(
+                sizes=sizes,
+                node_ptr=ptr_from_counts(sizes),
+                in_ptr=ptr_from_counts(in_degree),
+                source=source,
+                is_symmetric=False,
+                node_labels=graphs.get("node_labels"),
+                node_values=graphs.get("node_values"),
+                edge_labels=graphs["edge_labels"][order] if "edge_labels" in graphs else None,
+                edge_values=graphs["edge_values"][order] if "edge_values" in graphs else None,
+                encodings={name: graphs[name] for name in self.encodings},
+                graph_of_node=graph_of_node,
+                destination=destination,
+            )
         )
-        colours = {name: find(batch, count) for name, (find, count) in self.colours.items()}
-        return self.model(replace(batch, encodings={**batch.encodings, **colours}))
 
 
 class OnnxModel(nn.Module):
@@ -169,23 +167,16 @@ def export_inputs(batch: GraphBatch, trained: TrainedModel) -> dict[str, Tensor]
         if columns.values:
             inputs[f"{kind}_values"] = getattr(batch, f"{kind}_values").float()
     for name, size in _encodings(trained).items():
-        if name not in _colours(trained):
-            given = batch.encodings.get(name)
-            inputs[name] = ENCODINGS[name](batch, size) if given is None else given
+        given = batch.encodings.get(name)
+        inputs[name] = ENCODINGS[name](batch, size) if given is None else given
     return inputs
 
 
 def _encodings(trained: TrainedModel) -> dict[str, int]:
-    """Name and size of each encoding that the model and its forest read."""
-    return trained.model.encodings | ({} if trained.forest is None else trained.forest.encodings)
-
-
-def _colours(trained: TrainedModel) -> dict[str, tuple[Callable[..., Tensor], int]]:
-    """WL colours that the exported model computes itself, with their iterations: those that start from labels."""
-    if not trained.model.features.nodes.labels:
-        return {}
-    functions = {"wl-colours": wl_colours, "fragment-colours": fragment_colours}
-    return {name: (functions[name], count) for name, count in _encodings(trained).items() if name in functions}
+    """Name and size of the encodings that are inputs of the file. WL colours of labels it computes itself."""
+    encodings = trained.model.encodings | ({} if trained.forest is None else trained.forest.encodings)
+    computed = ("wl-colours", "fragment-colours") if trained.model.features.nodes.labels else ()
+    return {name: size for name, size in encodings.items() if name not in computed}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
