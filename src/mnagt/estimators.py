@@ -46,6 +46,9 @@ class _GraphEstimator(BaseEstimator):
     random_state: Any = None
     """Seed of weights, order and dropout."""
 
+    def _graphs(self, X: Any, columns: Any = None) -> PackedDataset:  # noqa: N803
+        return from_graphs(X, columns=columns)
+
     def _fit(self, dataset: PackedDataset, task: Task, targets: Tensor) -> Self:
         dataset = replace(dataset, task=task, targets=targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -80,7 +83,7 @@ class _GraphEstimator(BaseEstimator):
 
     def _outputs(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)
-        dataset = self.trained_.align(from_graphs(X, columns=self.trained_.columns or None), unknown_as_none=True)
+        dataset = self.trained_.align(self._graphs(X, self.trained_.columns or None), unknown_as_none=True)
         return self.trained_.outputs(dataset, device=pick_device(self.device)).double()
 
     def __sklearn_tags__(self) -> Any:
@@ -106,7 +109,7 @@ class GraphClassifier(ClassifierMixin, _GraphEstimator):
 
     def fit(self, X: Any, y: ArrayLike) -> Self:  # noqa: N803
         """Learn the classes ``y`` of the graphs ``X``."""
-        dataset = from_graphs(X)
+        dataset = self._graphs(X)
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         check_consistent_length(dataset.sizes, labels)
@@ -139,7 +142,7 @@ class GraphRegressor(RegressorMixin, _GraphEstimator):
 
     def fit(self, X: Any, y: ArrayLike) -> Self:  # noqa: N803
         """Learn the numbers ``y`` of the graphs ``X``."""
-        dataset = from_graphs(X)
+        dataset = self._graphs(X)
         if y is None:
             raise InputError("GraphRegressor requires y to be passed, but the target y is None")
         numbers = check_array(y, ensure_2d=False, dtype="float64", input_name="y")
