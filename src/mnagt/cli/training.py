@@ -17,25 +17,16 @@ from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 
 logger = logging.getLogger(__name__)
 
-NO_RECIPE = "none"
-
 
 def _chosen_model(words: Sequence[str]) -> str:
     """The model named on the command line, read ahead of the rest: its settings are options too."""
-    ahead = Parser(prog="mnagt train", add_help=False, allow_abbrev=False)
-    ahead.add_argument("--model")
-    ahead.add_argument("--recipe", default=NO_RECIPE)
-    found, _ = ahead.parse_known_args(list(words))
-    return found.model or _read_recipe(found.recipe).model
-
-
-def _read_recipe(name: str) -> RunConfig:
-    """The recipe called ``name``; with 'none', the defaults."""
-    if name == NO_RECIPE:
-        return RunConfig()
     from mnagt.runs.recipes import read_recipe
 
-    return read_recipe(name)
+    ahead = Parser(prog="mnagt train", add_help=False, allow_abbrev=False)
+    ahead.add_argument("--model")
+    ahead.add_argument("--recipe", default="none")
+    found, _ = ahead.parse_known_args(list(words))
+    return found.model or read_recipe(found.recipe).model
 
 
 def train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -79,8 +70,9 @@ def run_config(args: argparse.Namespace) -> RunConfig:
     """The settings of a run: defaults, then the recipe, then what the command line says."""
     from mnagt.models.registry import MODELS
     from mnagt.registry import lookup
+    from mnagt.runs.recipes import read_recipe
 
-    base, given = _read_recipe(args.recipe or NO_RECIPE), read_options(args, RunConfig)
+    base, given = read_recipe(args.recipe or "none"), read_options(args, RunConfig)
     if not (args.dataset or base.dataset):
         raise InputError("which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG")
     model = given.get("model", base.model)

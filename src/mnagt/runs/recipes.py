@@ -38,9 +38,13 @@ def shipped_recipe(dataset: str, model: str) -> RunConfig | None:
 def read_recipe(name: Path | str) -> RunConfig:
     """One recipe: a TOML file with one, FILE/NAME of a file with several, or DATASET/MODEL of the package.
 
+    With the name 'none', the defaults.
+
     >>> read_recipe("nci1/gin").train.weight_decay
     0.3
     """
+    if name == "none":
+        return RunConfig()
     recipes = read_recipes(name)
     if len(recipes) > 1:
         raise InputError(f"{name}: has several recipes; add the name of one, /NAME; there are: {join_names(recipes)}")
