@@ -58,12 +58,12 @@ class ClippedAdamW(torch.optim.AdamW):
             self.found_inf = self.seen[0]  # torch's own kernel then leaves everything as it is
 
     def step(self, closure: None = None, *, loss: Tensor | None = None) -> None:  # type: ignore[override]
-        norm, seen = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None]), self.seen
+        norm = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         if loss is not None:
-            seen[1].copy_(loss)
-        seen[2].copy_(norm)
-        seen[0].copy_(torch.maximum(seen[0], (~seen[1:].isfinite()).any().float()))
-        if not seen.is_cuda and seen[0]:
+            self.seen[1].copy_(loss)
+        self.seen[2].copy_(norm)
+        self.seen[0].copy_(torch.maximum(self.seen[0], (~self.seen[1:].isfinite()).any().float()))
+        if not self.seen.is_cuda and self.seen[0]:
             return
         if self.clip:
             nn.utils.clip_grads_with_norm_(self._parameters, self.clip, norm)
