@@ -13,7 +13,7 @@ from typing import Any
 from mnagt.cli.options import add_options, print_table, read_options
 from mnagt.cli.training import column_options
 from mnagt.errors import InputError
-from mnagt.explain.settings import ExplainConfig
+from mnagt.explain import ExplainConfig
 from mnagt.files import write_atomically
 from mnagt.serve.config import ServeConfig
 

@@ -11,10 +11,10 @@ from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.registry import category_meanings
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
+from mnagt.explain import ExplainConfig
 from mnagt.explain.attribution import DeletionCurve
 from mnagt.explain.explanation import Explanation, check_by_deletion, explain
 from mnagt.explain.kernel_statistics import NodeGroup, compute_kernel_statistics, node_type
-from mnagt.explain.settings import ExplainConfig
 from mnagt.files import write_text
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.inference.predict import select_graphs

@@ -1,8 +1,10 @@
 """Drawings of small graphs: molecules with bonds as in chemistry, nodes as pies or coloured by a value."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup, escape
 
-from mnagt.reports.layout import compute_layout, find_smallest_ring, list_neighbours
 from mnagt.reports.picture import LAYER, TOOLTIP, Key, Picture
 from mnagt.reports.theme import CARD, INK, LIGHT, SOFT, to_css_variables
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 BOND = 40
 """Length of a bond in pixels."""
+MAX_RING = 8
+"""Atoms of the largest cycle that is drawn as a regular polygon."""
 POSITIVE, NEGATIVE = LIGHT["series-0"], LIGHT["series-1"]
 """Colours of nodes that raise an output and of nodes that lower it."""
 
@@ -37,6 +40,7 @@ class DrawnGraph:
     bonds: Sequence[tuple[int, int, str]]
     smiles: str | None = None
 
+    @cached_property
     def positions(self) -> Float[np.ndarray, "nodes 2"]:
         """Positions in pixels, y pointing down."""
         molecule = read_molecule(self.smiles, len(self.nodes))
@@ -46,6 +50,12 @@ class DrawnGraph:
 
         Compute2DCoords(molecule)
         return molecule.GetConformer().GetPositions()[:, :2] * (BOND / 1.5, -BOND / 1.5)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of a drawing with a margin; never a very small one."""
+        width, height = np.maximum(np.ptp(self.positions, axis=0) + 36, (280, 200)).tolist()
+        return width, height
 
 
 def read_molecule(smiles: str | None, count: int) -> Any:
@@ -74,10 +84,10 @@ def draw_pies(
 
         radii = [10.5 if node == "C" else 14.0 for node in graph.nodes] if layers else [3.0] * len(graph.nodes)
         symbols = ["" if node == "C" else node for node in graph.nodes]
-        positions = _draw_structure(ax, graph, [radius + 1.5 for radius in radii], symbols)
+        _draw_structure(ax, graph, [radius + 1.5 for radius in radii], symbols)
         for number, shares in enumerate(layers):
             wedges, inks, tips = [], [], []
-            for i, (position, node) in enumerate(zip(positions, graph.nodes, strict=True)):
+            for i, (position, node) in enumerate(zip(graph.positions.tolist(), graph.nodes, strict=True)):
                 shown = ", ".join(f"{key.name} {100 * s:.0f} %" for key, s in zip(keys, shares[i], strict=True))
                 ends = -90 + 360 * np.cumsum([0, *shares[i]])
                 for first, last, key in zip(ends[:-1], ends[1:], keys, strict=True):
@@ -90,29 +100,30 @@ def draw_pies(
             pies.set_urls(tips)
             ax.add_collection(pies)
 
-    return Picture(caption, _size(graph.positions()), draw, css_class="structure")
+    return Picture(caption, graph.size, draw, css_class="structure")
 
 
 def draw_values(caption: str, graph: DrawnGraph, values: Sequence[float]) -> Markup:
     """A graph whose nodes are coloured by ``values``; by RDKit where the graph has a SMILES that it can read."""
+    from matplotlib.colors import to_rgba
+
     molecule, opacities = read_molecule(graph.smiles, len(graph.nodes)), compute_opacities(values)
+    fills = [to_rgba(value_colour(value), opacity) for value, opacity in zip(values, opacities, strict=True)]
     if molecule is not None:
-        return _draw_with_rdkit(caption, molecule, values, opacities)
+        return _draw_with_rdkit(caption, molecule, fills)
 
     def draw(ax: "Axes") -> None:
         from matplotlib.collections import PatchCollection
-        from matplotlib.colors import to_rgba
         from matplotlib.patches import Circle
 
-        positions = _draw_structure(ax, graph, [13.0] * len(graph.nodes), [node[:3] for node in graph.nodes])
-        fills = [to_rgba(value_colour(v), alpha) for v, alpha in zip(values, opacities, strict=True)]
-        discs = [Circle(position, 13) for position in positions]
+        _draw_structure(ax, graph, [13.0] * len(graph.nodes), [node[:3] for node in graph.nodes])
+        discs = [Circle(position, 13) for position in graph.positions.tolist()]
         nodes = PatchCollection(discs, facecolors=fills, edgecolor=SOFT, linewidth=1, zorder=3)
         pairs = enumerate(zip(graph.nodes, values, strict=True))
         nodes.set_urls([f"{TOOLTIP}{name} (node {i}): {value:+.3f}" for i, (name, value) in pairs])
         ax.add_collection(nodes)
 
-    return Picture(caption, _size(graph.positions()), draw, css_class="structure").to_svg()
+    return Picture(caption, graph.size, draw, css_class="structure").to_svg()
 
 
 def value_colour(value: float) -> str:
@@ -126,16 +137,14 @@ def compute_opacities(values: Sequence[float]) -> list[float]:
     return [abs(value) / largest for value in values]
 
 
-def _draw_with_rdkit(caption: str, molecule: Any, values: Sequence[float], opacities: Sequence[float]) -> Markup:
-    from matplotlib.colors import to_rgba
+def _draw_with_rdkit(caption: str, molecule: Any, fills: Sequence[tuple[float, ...]]) -> Markup:
     from rdkit.Chem.Draw.rdMolDraw2D import MolDraw2DSVG
 
-    pen, atoms = MolDraw2DSVG(420, 300), list(range(len(values)))
+    pen, colours = MolDraw2DSVG(420, 300), dict(enumerate(fills))
     options = pen.drawOptions()
     options.useBWAtomPalette()
     options.clearBackground, options.continuousHighlight, options.highlightRadius = False, False, 0.38
-    colours = {i: to_rgba(value_colour(v), a) for i, (v, a) in enumerate(zip(values, opacities, strict=True))}
-    pen.DrawMolecule(molecule, highlightAtoms=atoms, highlightAtomColors=colours, highlightBonds=[])
+    pen.DrawMolecule(molecule, highlightAtoms=list(colours), highlightAtomColors=colours, highlightBonds=[])
     pen.FinishDrawing()
     inner = pen.GetDrawingText().split("<!-- END OF HEADER -->")[1].rsplit("</svg>", 1)[0]
     inner = re.sub(r"<!--.*?-->| class='[^']*'", "", inner, flags=re.DOTALL).replace("#000000", INK)
@@ -152,21 +161,13 @@ def _mix_with_transparent(found: re.Match[str]) -> str:
 # --- parts of drawings ---
 
 
-def _size(positions: Float[np.ndarray, "nodes 2"]) -> tuple[float, float]:
-    """Width and height of a drawing with a margin; never a very small one."""
-    width, height = np.maximum(np.ptp(positions, axis=0) + 36, (280, 200)).tolist()
-    return width, height
-
-
-def _draw_structure(
-    ax: "Axes", graph: DrawnGraph, radii: Sequence[float], symbols: Sequence[str]
-) -> list[tuple[float, float]]:
-    """Bonds, an empty disc for each node, and symbols above what is drawn on the discs; the positions of the nodes."""
+def _draw_structure(ax: "Axes", graph: DrawnGraph, radii: Sequence[float], symbols: Sequence[str]) -> None:
+    """Bonds, an empty disc for each node, and symbols above what is drawn on the discs."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Circle
 
-    at = graph.positions()
-    (width, height), (x, y) = _size(at), (at.min(axis=0) + np.ptp(at, axis=0) / 2).tolist()
+    at, (width, height) = graph.positions, graph.size
+    x, y = (at.min(axis=0) + np.ptp(at, axis=0) / 2).tolist()
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.set_layout_engine("none")
@@ -174,23 +175,20 @@ def _draw_structure(
     ax.set(xlim=(x - width / 2, x + width / 2), ylim=(y + height / 2, y - height / 2))
     ax.set_axis_off()
     _draw_bonds(ax, at, graph.bonds)
-    positions = [(x, y) for x, y in at.tolist()]
-    discs = [Circle(position, radius) for position, radius in zip(positions, radii, strict=True)]
+    discs = [Circle(position, radius) for position, radius in zip(at.tolist(), radii, strict=True)]
     ax.add_collection(PatchCollection(discs, facecolor=CARD, linewidth=0, zorder=2))
-    for symbol, (x, y) in zip(symbols, positions, strict=True):
+    for symbol, (x, y) in zip(symbols, at.tolist(), strict=True):
         if symbol:
             ax.text(x, y + 4, symbol, ha="center", fontsize=11, fontweight="bold", zorder=4)
-    return positions
 
 
 def _draw_bonds(ax: "Axes", at: Float[np.ndarray, "nodes 2"], bonds: Sequence[tuple[int, int, str]]) -> None:
     """A line for each bond, two or three where its kind asks for them."""
     from matplotlib.collections import LineCollection
 
-    neighbours = list_neighbours(len(at), [(i, j) for i, j, _ in bonds])
+    rings = find_smallest_rings(len(at), [(i, j) for i, j, _ in bonds])
     solid, dashed = [], []
-    for i, j, kind in bonds:
-        ring = find_smallest_ring(i, j, neighbours)
+    for (i, j, kind), ring in zip(bonds, rings, strict=True):
         along = (at[j] - at[i]) / max(1e-9, float(np.hypot(*(at[j] - at[i]))))
         across = np.array([-along[1], along[0]])
         if ring and across @ (at[ring].mean(axis=0) - at[i]) < 0:
@@ -202,3 +200,102 @@ def _draw_bonds(ax: "Axes", at: Float[np.ndarray, "nodes 2"], bonds: Sequence[tu
             (dashed if kind == "aromatic" and number else solid).append(line)
     for lines, style in ((solid, "-"), (dashed, (0, (3.5, 3)))):
         ax.add_collection(LineCollection(lines, colors=SOFT, linewidths=1.8, linestyles=[style], zorder=1))
+
+
+# --- positions: edges of one length, rings as regular polygons ---
+
+
+def compute_layout(count: int, edges: Sequence[tuple[int, int]]) -> Float[np.ndarray, "nodes 2"]:
+    r"""Positions of ``count`` nodes, edges about 1 long; deterministic.
+
+    Stress majorisation: minimises :math:`\sum_{ij} t_{ij}^{-3} (|x_i - x_j| - t_{ij})^2` from eight starts, where
+    :math:`t_{ij}` is the chord of a regular polygon in a small ring and the length of a zigzag of 120° elsewhere.
+
+    >>> compute_layout(2, [(0, 1)]).round(2).tolist()
+    [[-0.5, 0.0], [0.5, 0.0]]
+    """
+    if count < 2:
+        return np.zeros((count, 2))
+    target = _target_distances(count, edges)
+    weight = target**-3
+    np.fill_diagonal(weight, 0)
+    inverse = np.linalg.pinv(np.diag(weight.sum(axis=1)) - weight)
+    best, least = np.zeros((count, 2)), math.inf
+    for seed in range(8):
+        x = _scale_to_plane(target) + 0.3 * np.random.default_rng(seed).normal(size=(count, 2))
+        for _ in range(250):
+            pull = -weight * target / np.maximum(_distances(x), 1e-9)
+            np.fill_diagonal(pull, 0)
+            np.fill_diagonal(pull, -pull.sum(axis=1))
+            x = inverse @ (pull @ x)
+        stress = float((weight * (_distances(x) - target) ** 2).sum())
+        if stress < least - 1e-6:
+            best, least = x, stress
+    return _rotate_upright(best, edges)
+
+
+def find_smallest_rings(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """For each edge the nodes of the smallest cycle through it, in order; empty if it has more than `MAX_RING`."""
+    neighbours: list[list[int]] = [[] for _ in range(count)]
+    for i, j in edges:
+        neighbours[i].append(j)
+        neighbours[j].append(i)
+    return [_find_ring(i, j, neighbours) for i, j in edges]
+
+
+def _find_ring(i: int, j: int, neighbours: Sequence[Sequence[int]]) -> list[int]:
+    paths, visited = [[i]], {i}
+    while paths and len(paths[0]) < MAX_RING:
+        longer = []
+        for path in paths:
+            for node in neighbours[path[-1]]:
+                if node == j and len(path) > 1:
+                    return [*path, j]
+                if node not in visited and node != j:
+                    visited.add(node)
+                    longer.append([*path, node])
+        paths = longer
+    return []
+
+
+def _distances(x: Float[np.ndarray, "nodes 2"]) -> Float[np.ndarray, "nodes nodes"]:
+    return np.hypot(*(x[:, None] - x[None]).T)
+
+
+def _target_distances(count: int, edges: Sequence[tuple[int, int]]) -> Float[np.ndarray, "nodes nodes"]:
+    """Wanted distances between nodes; 1 on the diagonal. Connected components lie apart."""
+    steps = np.full((count, count), np.inf)
+    np.fill_diagonal(steps, 0)
+    for i, j in edges:
+        steps[i, j] = steps[j, i] = 1
+    for k in range(count):
+        steps = np.minimum(steps, steps[:, k, None] + steps[None, k])
+    steps[np.isinf(steps)] = steps[np.isfinite(steps)].max() + 1
+    target = np.sqrt(0.75 * steps**2 + 0.25 * (steps % 2))
+    for ring in find_smallest_rings(count, edges):
+        for a, first in enumerate(ring):
+            for b, second in enumerate(ring):
+                target[first, second] = math.sin(math.pi * abs(a - b) / len(ring)) / math.sin(math.pi / len(ring))
+    np.fill_diagonal(target, 1)
+    return np.maximum(target, 1)
+
+
+def _scale_to_plane(target: Float[np.ndarray, "nodes nodes"]) -> Float[np.ndarray, "nodes 2"]:
+    """Classical multidimensional scaling of the distances."""
+    squares = target**2
+    np.fill_diagonal(squares, 0)
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1, keepdims=True) + squares.mean()
+    values, vectors = np.linalg.eigh(-centred / 2)
+    return vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0))
+
+
+def _rotate_upright(x: Float[np.ndarray, "nodes 2"], edges: Sequence[tuple[int, int]]) -> Float[np.ndarray, "nodes 2"]:
+    """Rotated so that the longer side is horizontal, and edges are at multiples of 30° where they can be."""
+    x = x - x.mean(axis=0)
+    x = x @ np.linalg.svd(x, full_matrices=False)[2].T
+    if edges:
+        first, second = np.array(edges).T
+        angles = np.arctan2(*(x[second] - x[first]).T[::-1])
+        turn = np.angle(np.exp(12j * angles).sum()) / 12
+        x = x @ np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    return x

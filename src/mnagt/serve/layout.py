@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from mnagt.data.readers.code_trees import Function
 from mnagt.graphs.batch import GraphBatch
-from mnagt.reports.layout import compute_layout
+from mnagt.reports.graph_drawing import compute_layout
 
 MAX_LAYOUT_NODES = 90
 """Larger graphs are drawn as trees: a layout by distances would take too long."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mnagt.reports.layout import compute_layout, find_smallest_ring
+from mnagt.reports.graph_drawing import compute_layout, find_smallest_rings
 
 BENZENE = [(i, (i + 1) % 6) for i in range(6)]
 NAPHTHALENE = [*BENZENE, (0, 6), (6, 7), (7, 8), (8, 9), (9, 1)]
@@ -34,7 +34,7 @@ def test_nodes_without_edges_lie_apart(count):
 
 
 def test_the_smallest_ring_of_a_bond():
-    near = [[j for bond in NAPHTHALENE if i in bond for j in bond if j != i] for i in range(10)]
-    assert sorted(find_smallest_ring(2, 3, near)) == [0, 1, 2, 3, 4, 5]
-    assert sorted(find_smallest_ring(7, 8, near)) == [0, 1, 6, 7, 8, 9]
-    assert find_smallest_ring(0, 1, [[1], [0, 2], [1]]) == []
+    rings = dict(zip(NAPHTHALENE, find_smallest_rings(10, NAPHTHALENE), strict=True))
+    assert sorted(rings[2, 3]) == [0, 1, 2, 3, 4, 5]
+    assert sorted(rings[7, 8]) == [0, 1, 6, 7, 8, 9]
+    assert find_smallest_rings(3, [(0, 1), (1, 2)]) == [[], []]
