@@ -302,8 +302,9 @@ def test_settings_are_drawn_and_results_told_while_others_wait(tmp_path):
                 seen.append([(trial.state.name, len(trial.params)) for trial in study.trials])
 
     mutag, space = load_dataset("MUTAG"), search_space(START, LITTLE, SEARCH.only)
-    study = open_study(Search(START, space, TuneConfig(1, seeds=1), tmp_path), mutag)
-    tried = TrialRunner(Seen(START, space, TuneConfig(1, seeds=1), tmp_path), mutag).run()
+    options, storage = TuneConfig(1, seeds=1), f"sqlite:///{tmp_path / STUDY}"
+    study = open_study(Search(START, space, options, storage), mutag)
+    tried = TrialRunner(Seen(START, space, options, storage), mutag).run()
     assert tried is not None
     assert tried.is_start
     assert seen == [[(state, n)] for state, n in (("WAITING", 0), ("RUNNING", 3), ("RUNNING", 3), ("COMPLETE", 3))]

@@ -41,7 +41,7 @@ def begun(storage: str, out: Path, *words: str) -> subprocess.Popen:
 
 
 def trials_of(storage: str, name: str = "MUTAG-gin") -> list[optuna.trial.FrozenTrial]:
-    there = Search(START, {}, TuneConfig(), Path(), shared=resolve_storage(storage)).connect()
+    there = Search(START, {}, TuneConfig(), resolve_storage(storage)).connect()
     try:
         return optuna.load_study(study_name=name, storage=there).trials
     finally:
@@ -128,7 +128,7 @@ def is_under_way(storage: str) -> bool:
 def test_a_trial_without_a_heartbeat_is_lost_and_its_settings_come_next(storage, tmp_path):
     space = search_space(START, SPACE, ("lr", "dim"))
     options = TuneConfig(trials=2, seeds=1, patience=1.0)
-    search = Search(START, space, options, tmp_path, resolve_storage(storage.format(tmp_path)), "it")
+    search = Search(START, space, options, resolve_storage(storage.format(tmp_path)), "it", is_shared=True)
     open_study(search, load_dataset("MUTAG"))
     runner = TrialRunner(search, load_dataset("MUTAG"))
     quiet, lively = runner.ask(), runner.ask()
@@ -147,7 +147,9 @@ def test_a_trial_without_a_heartbeat_is_lost_and_its_settings_come_next(storage,
 def test_a_trial_that_was_given_up_counts_once_when_it_ends_after_all(tmp_path, monkeypatch):
     """As if its machine had slept meanwhile."""
     mutag, space = load_dataset("MUTAG"), search_space(START, SPACE, ("lr", "dim"))
-    search = Search(START, space, TuneConfig(1, seeds=1), tmp_path, resolve_storage(str(tmp_path / "shared.log")), "it")
+    search = Search(
+        START, space, TuneConfig(1, seeds=1), resolve_storage(str(tmp_path / "shared.log")), "it", is_shared=True
+    )
     study = open_study(search, mutag)
     runner, train = TrialRunner(search, mutag), TrialRunner.train
 
@@ -172,7 +174,7 @@ def test_a_shared_search_of_version_0_1_goes_on_with_its_data(tmp_path):
     """Its digest of the data set was computed from other columns."""
     mutag, space = load_dataset("MUTAG"), search_space(START, SPACE, ("lr", "dim"))
     search = Search(
-        START, space, TuneConfig(1, seeds=1), tmp_path, resolve_storage(f"sqlite:///{tmp_path}/shared.db"), "it"
+        START, space, TuneConfig(1, seeds=1), resolve_storage(f"sqlite:///{tmp_path}/shared.db"), "it", is_shared=True
     )
     study = open_study(search, mutag)
     study.set_user_attr("search", {**study.user_attrs["search"], "digest": "8185c0407c6565fac5f06ca1"})

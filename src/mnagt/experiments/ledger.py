@@ -144,9 +144,10 @@ def _find(wanted: dict[str, Any], content: bytes) -> dict[str, Any] | None:
 
 def _add(file: IO[bytes], content: bytes, line: bytes) -> None:
     """Write ``line`` after the last whole line of ``content``. If that fails, the file stays as it was."""
-    end = _whole_lines_end(content)
-    if end and content[end - 1 : end] != b"\n":
-        line = b"\n" + line
+    end = content.rfind(b"\n") + 1
+    with suppress(ValueError):  # what a crash cut short is written over
+        json.loads(content[end:])
+        end, line = len(content), b"\n" + line
     try:
         file.truncate(end)
         while line:
@@ -155,16 +156,6 @@ def _add(file: IO[bytes], content: bytes, line: bytes) -> None:
     except OSError:
         file.truncate(end)
         raise
-
-
-def _whole_lines_end(content: bytes) -> int:
-    """The number of bytes up to the end of the last whole line."""
-    start = content.rfind(b"\n") + 1
-    try:
-        json.loads(content[start:])
-    except ValueError:
-        return start
-    return len(content)
 
 
 def describe_environment() -> dict[str, Any]:

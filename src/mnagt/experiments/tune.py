@@ -92,9 +92,9 @@ def tune(
         raise InputError(f"{dataset.name}: no targets to learn from; choose graphs with known targets")
     space = search_space(config, space, options.only)
     import_optuna()  # better to know now that it is missing
-    shared, name = None, STUDY
+    storage, name, is_shared = f"sqlite:///{(out / STUDY).resolve()}", STUDY, options.storage is not None
     if options.storage is not None:
-        shared, name = resolve_storage(options.storage), options.study or f"{dataset.name}-{config.model}"
+        storage, name = resolve_storage(options.storage), options.study or f"{dataset.name}-{config.model}"
     elif ray is not None and ray.address is not None:
         raise InputError("on a cluster, trials are kept where all its machines reach them: say where, with --storage")
     if ray is None:
@@ -102,8 +102,7 @@ def tune(
     for seed in range(options.seeds):
         make_split(_with_seed(config, seed).split, dataset)
     deadline = time.time() + float("inf" if options.timeout is None else options.timeout)
-    waits = shared is not None or ray is not None
-    terms = Search(config, space, options, out, shared, name, deadline, waits)
+    terms = Search(config, space, options, storage, name, is_shared, deadline, is_shared or ray is not None)
     make_folder(out)
     with hold_lock(out / LOCK, f"{out}: another search is running there; wait for it or choose another --out"):
         study = open_study(terms, dataset)
@@ -139,10 +138,9 @@ def _run(
 
     states = Counter(trial.state.name for trial in study.get_trials(deepcopy=False))
     missing = range(search.options.trials - states["COMPLETE"] - states["PRUNED"])
-    remote, jobs = replace(search, folder=search.folder.resolve()), search.options.jobs
-    set_up = partial(_set_up, search, dataset)
+    jobs, set_up = search.options.jobs, partial(_set_up, search, dataset)
     with run_parallel(
-        partial(_run_next, remote, dataset_fingerprint(dataset) if ray else {}),
+        partial(_run_next, search, dataset_fingerprint(dataset) if ray else {}),
         missing,
         jobs=jobs,
         ray=ray,

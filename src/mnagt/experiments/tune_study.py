@@ -92,11 +92,12 @@ class Search:
     """The settings that it begins with."""
     space: Space
     options: TuneConfig
-    folder: Path
-    shared: str | None = None
-    """A storage that other processes use too (``resolve_storage``); none for a file in ``folder``."""
+    storage: str
+    """Where its trials are kept (``resolve_storage``)."""
     name: str = STUDY
     """Name of the study in the storage."""
+    is_shared: bool = False
+    """Other processes use the storage too."""
     deadline: float = float("inf")
     """``time.time()`` after which no trial is started."""
     waits_for_others: bool = False
@@ -107,45 +108,40 @@ class Search:
         space = {n: asdict(entry) if isinstance(entry, Range) else list(entry) for n, entry in self.space.items()}
         terms = {"run": resolve_config(self.config), "graphs": len(dataset), "space": space}
         terms["seeds"] = self.options.seeds
-        if self.shared is not None:
+        if self.is_shared:
             terms |= {"patience": self.options.patience, "digest": dataset_fingerprint(dataset)["digest"]}
         return terms
 
     @property
     def storage_name(self) -> str:
         """The storage as messages name it: without a password."""
-        if self.shared is None or "://" not in self.shared:
-            return self.shared or str(self.folder / STUDY)
+        if self.file is not None:
+            return str(self.file)
         from sqlalchemy.engine import make_url
 
-        return make_url(self.shared).render_as_string()
+        return make_url(self.storage).render_as_string()
 
     @property
     def file(self) -> Path | None:
         """The file of SQLite or of a journal; none if the storage is a server."""
-        if self.shared is None:
-            return self.folder / STUDY
-        if self.is_journal or self.shared.startswith("sqlite:///"):
-            return Path(self.shared.removeprefix("sqlite:///"))
-        return None
+        path = self.storage.removeprefix("sqlite:///")
+        return None if "://" in path else Path(path)
 
     @property
     def is_journal(self) -> bool:
-        return self.shared is not None and "://" not in self.shared
+        return "://" not in self.storage
 
     def connect(self) -> "optuna.storages.BaseStorage":
-        """The storage of its trials."""
         storages = import_optuna().storages
         if self.is_journal:
-            return storages.JournalStorage(storages.journal.JournalFileBackend(str(self.file)))
-        if self.file is None:
-            return storages.RDBStorage(self.shared, {"pool_pre_ping": True})
-        return storages.RDBStorage(f"sqlite:///{self.file}", {"connect_args": {"timeout": 100}})
+            return storages.JournalStorage(storages.journal.JournalFileBackend(self.storage))
+        options = {"pool_pre_ping": True} if self.file is None else {"connect_args": {"timeout": 100}}
+        return storages.RDBStorage(self.storage, options)
 
     def rename(self, storage: "optuna.storages.BaseStorage") -> bool:
         """Give parameters that an older version named the names of today. Needs the lock."""
         if self.is_journal:
-            return rename_in_journal(Path(self.shared or ""), self.space)
+            return rename_in_journal(Path(self.storage), self.space)
         return rename_in_database(storage.engine, self.space)  # type: ignore[attr-defined]
 
     @contextmanager
@@ -190,7 +186,7 @@ def open_study(search: Search, dataset: PackedDataset) -> "optuna.Study":
                 study.enqueue_trial(starting_point(search.config, search.space), {START: True})
             study.set_user_attr("search", terms)
         _check_terms(search, study.user_attrs["search"], terms, dataset)
-        if search.shared is None:  # no other process is there: what is running was lost
+        if not search.is_shared:  # no other process is there: what is running was lost
             for trial in list_running(study):
                 retry(study, trial)
     return study
@@ -250,27 +246,25 @@ class Heartbeats:
                 retry(self.study, trial)
 
 
-def _open_storage(search: Search, attempts: int = OPENINGS) -> "optuna.storages.BaseStorage":
+def _open_storage(search: Search) -> "optuna.storages.BaseStorage":
     """The storage, with its tables created."""
-    errors, option = import_optuna().exceptions, "--out" if search.shared is None else "--storage"
+    errors, reason = import_optuna().exceptions, ""
     from sqlalchemy.exc import SQLAlchemyError
 
     if search.file is not None:
         make_folder(search.file.parent, wanted=search.file)
-    try:
-        storage = search.connect()
-        storage.get_all_studies()
-        return storage
-    except ImportError as error:
-        raise InputError(f"{search.storage_name}: {error}") from None
-    except (SQLAlchemyError, errors.StorageInternalError, RuntimeError, ValueError, KeyError) as error:
-        if search.shared is None or attempts == 1:
+    for _ in range(OPENINGS if search.is_shared else 1):
+        try:
+            storage = search.connect()
+            storage.get_all_studies()
+            return storage
+        except ImportError as error:
+            raise InputError(f"{search.storage_name}: {error}") from None
+        except (SQLAlchemyError, errors.StorageInternalError, RuntimeError, ValueError, KeyError) as error:
             reason = " ".join(str(error).split())[:120]
-            raise InputError(
-                f"{search.storage_name}: damaged or not a study ({reason}); remove it or choose another {option}"
-            ) from None
-    time.sleep(0.3)
-    return _open_storage(search, attempts - 1)
+        time.sleep(0.3)
+    option = "--storage" if search.is_shared else "--out"
+    raise InputError(f"{search.storage_name}: damaged or not a study ({reason}); remove it or choose another {option}")
 
 
 def _check_terms(search: Search, began: Mapping[str, Any], now: Mapping[str, Any], dataset: PackedDataset) -> None:
@@ -284,7 +278,7 @@ def _check_terms(search: Search, began: Mapping[str, Any], now: Mapping[str, Any
             raise InputError(
                 f"{search.storage_name}: began with {name} {old.get(name, 'left out')}, and now it is "
                 f"{new.get(name, 'left out')}; say the same again or choose another "
-                f"{'--out' if search.shared is None else '--study'}"
+                f"{'--study' if search.is_shared else '--out'}"
             )
 
 
