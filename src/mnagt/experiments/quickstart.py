@@ -20,7 +20,7 @@ from mnagt.experiments.statistics import Paired
 from mnagt.files import write_text
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.reports.charts import Series, confusion_matrix, dot_plot, line_chart, mean_series, stacked_bars
-from mnagt.reports.graph_drawing import DrawnGraph, draw_pies
+from mnagt.reports.graph_drawing import DrawnGraph, draw_pies, list_bonds
 from mnagt.reports.page import html, render_page
 from mnagt.reports.picture import Picture, kernel_keys
 from mnagt.reports.theme import series_style
@@ -190,12 +190,7 @@ def predict_molecules(trained: TrainedModel, dataset: PackedDataset, graphs: tor
         with torch.inference_mode():
             weights = [layer.tolist() for layer in trained.model.kernel_weights(graph)]
         assert graph.node_labels is not None
-        assert graph.edge_labels is not None
-        ends = zip(graph.edge_index.T.tolist(), graph.edge_labels[:, 0].tolist(), strict=True)
-        drawn = DrawnGraph(
-            nodes=[atoms[label] for label in graph.node_labels[:, 0].tolist()],
-            bonds=[(i, j, bonds[label]) for (i, j), label in ends if i < j],
-        )
+        drawn = DrawnGraph([atoms[label] for label in graph.node_labels[:, 0].tolist()], list_bonds(graph, bonds))
         actual, predicted = classes[int(dataset.targets[number])], classes[int(probability[row].argmax())]
         molecules.append(Molecule(number, drawn, actual, predicted, probability[row].max().item(), weights))
     return molecules

@@ -26,6 +26,7 @@ from mnagt.reports.graph_drawing import (
     compute_opacities,
     draw_pies,
     draw_values,
+    list_bonds,
     value_colour,
 )
 from mnagt.reports.page import heat_map, html, render_page
@@ -121,7 +122,8 @@ def _show_graph(trained: TrainedModel, dataset: PackedDataset, each: Explanation
         depths = each.graph.node_labels[:, -1].tolist()
         rows = zip(names, depths, values, map(value_colour, values), compute_opacities(values), strict=True)
         return shown | {"tree": [(*row, [layer[i] for layer in weights]) for i, row in enumerate(rows)]}
-    graph = DrawnGraph(names, _bonds(trained, dataset, each), each.smiles)
+    kinds = BONDS if trained.model.features == FEATURES else category_meanings(dataset, "edge_labels/0")
+    graph = DrawnGraph(names, list_bonds(each.graph, kinds), each.smiles)
     if len(values) > MAX_NODES or len(graph.bonds) > MAX_EDGES:
         order = sorted(range(len(values)), key=lambda i: -abs(values[i]))[:SHOWN_NODES]
         return shown | {"largest": [(f"{names[i]} (node {i})", values[i]) for i in order]}
@@ -141,16 +143,6 @@ def _node_names(trained: TrainedModel, dataset: PackedDataset, each: Explanation
     attributes = trained.vocabularies.get("node_labels/1", ())
     second = [attributes[label] if label < len(attributes) else "" for label in labels[:, 1].tolist()]
     return [name if word == "__NONE__" else f"{name}  {word}" for name, word in zip(names, second, strict=True)]
-
-
-def _bonds(trained: TrainedModel, dataset: PackedDataset, each: Explanation) -> list[tuple[int, int, str]]:
-    """Each pair of connected nodes once, with the kind of bond as far as that is known."""
-    labels = each.graph.edge_labels
-    words = BONDS if trained.model.features == FEATURES else category_meanings(dataset, "edge_labels/0")
-    kinds = [-1] * each.graph.num_edges if labels is None else labels[:, 0].tolist()
-    ends = zip(each.graph.edge_index.T.tolist(), kinds, strict=True)
-    found = {(min(i, j), max(i, j)): words[kind] if 0 <= kind < len(words) else "" for (i, j), kind in ends if i != j}
-    return [(i, j, kind) for (i, j), kind in found.items()]
 
 
 def _draw_attention(each: Explanation) -> list[Markup]:

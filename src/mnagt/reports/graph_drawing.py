@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup, escape
 
+from mnagt.graphs.batch import GraphBatch
 from mnagt.reports.picture import LAYER, TOOLTIP, Key, Picture
 from mnagt.reports.theme import CARD, INK, LIGHT, SOFT, to_css_variables
 
@@ -56,6 +57,14 @@ class DrawnGraph:
         """Width and height of a drawing with a margin; never a very small one."""
         width, height = np.maximum(np.ptp(self.positions, axis=0) + 36, (280, 200)).tolist()
         return width, height
+
+
+def list_bonds(graph: GraphBatch, kinds: Sequence[str]) -> list[tuple[int, int, str]]:
+    """Each pair of connected nodes once, with the name of its first category if it has one."""
+    labels = [-1] * graph.num_edges if graph.edge_labels is None else graph.edge_labels[:, 0].tolist()
+    ends = zip(graph.edge_index.T.tolist(), labels, strict=True)
+    found = {(min(i, j), max(i, j)): kinds[k] if 0 <= k < len(kinds) else "" for (i, j), k in ends if i != j}
+    return [(i, j, kind) for (i, j), kind in found.items()]
 
 
 def read_molecule(smiles: str | None, count: int) -> Any:

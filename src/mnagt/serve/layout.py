@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from mnagt.data.readers.code_trees import Function
 from mnagt.graphs.batch import GraphBatch
-from mnagt.reports.graph_drawing import compute_layout
+from mnagt.reports.graph_drawing import compute_layout, read_molecule
 
 MAX_LAYOUT_NODES = 90
 """Larger graphs are drawn as trees: a layout by distances would take too long."""
@@ -22,8 +22,8 @@ def compute_drawing(
 
     The y axis points down, and edges have a length of about 1. ``names`` are those of the first column of nodes.
     """
-    if smiles is not None:
-        positions, labels, edges = _draw_molecule(smiles)
+    if (molecule := read_molecule(smiles, graph.num_nodes)) is not None:
+        positions, labels, edges = _draw_molecule(molecule)
     elif function is not None:
         positions = _tree_layout(function.parents)
         labels = [attribute or kind for kind, attribute in zip(function.types, function.attributes, strict=True)]
@@ -41,13 +41,10 @@ def compute_drawing(
     return {"nodes": [{"x": x, "y": y, "label": label} for (x, y), label in nodes], "edges": edges}
 
 
-def _draw_molecule(smiles: str) -> tuple[Float[np.ndarray, "nodes 2"], list[str], list[tuple[int, int, int]]]:
-    from rdkit.Chem import MolFromSmiles
+def _draw_molecule(molecule: Any) -> tuple[Float[np.ndarray, "nodes 2"], list[str], list[tuple[int, int, int]]]:
     from rdkit.Chem.Draw.rdMolDraw2D import PrepareMolForDrawing
-    from rdkit.rdBase import BlockLogs
 
-    with BlockLogs():
-        molecule = PrepareMolForDrawing(MolFromSmiles(smiles), kekulize=True, addChiralHs=False, wedgeBonds=False)
+    molecule = PrepareMolForDrawing(molecule, kekulize=True, addChiralHs=False, wedgeBonds=False)
     positions = molecule.GetConformer().GetPositions()[:, :2] / (1.5, -1.5)
     bonds = [
         (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), ORDERS.get(bond.GetBondType().name, 1))
