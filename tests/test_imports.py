@@ -20,6 +20,11 @@ def test_importing_the_package_imports_nothing_heavy():
     assert printed_by(f"import sys, mnagt; mnagt.__version__; dir(mnagt); {HEAVY}") == [""]
 
 
+def test_the_public_layers_are_imported_at_first_use():
+    program = f"import sys, mnagt.nn as mnn; dir(mnn); {HEAVY}; mnn.MNAGTConv; print('torch_geometric' in sys.modules)"
+    assert printed_by(program) == ["", "False"]
+
+
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["evaluate", "--help"], ["predict", "--help"]], ids=str)
 def test_help_imports_nothing_heavy(words):
     program = f"import sys\nfrom mnagt.cli import main\ntry:\n    main({words})\nexcept SystemExit:\n    {HEAVY}"

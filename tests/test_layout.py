@@ -11,6 +11,7 @@ import mnagt
 
 SOURCE = Path(mnagt.__file__).parent
 ORDER = [
+    "lazy",
     "version",
     "errors",
     "files",

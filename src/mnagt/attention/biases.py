@@ -28,6 +28,10 @@ class ShortestPathBias(nn.Module):
 
     One more is for pairs that are farther apart than ``max_distance`` or not connected, and one for pairs with the last
     node of a graph, which is its virtual node.
+
+    >>> graph = GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])
+    >>> ShortestPathBias(heads=4, max_distance=5)(graph).shape
+    torch.Size([9, 4])
     """
 
     def __init__(self, heads: int, max_distance: int) -> None:

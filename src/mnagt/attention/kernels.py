@@ -6,8 +6,10 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.errors import InputError
 from mnagt.graphs.adjacency import Norm, propagate
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.modules import as_graph_module
 
 Nodes = Float[Tensor, "nodes dim"]
 
@@ -44,7 +46,17 @@ class Hops:
 
 
 class Kernel(nn.Module):
-    """From the neighbourhoods of the nodes to their inputs as query, key and value."""
+    """From the neighbourhoods of the nodes to their inputs as query, key and value.
+
+    A kernel of one's own defines ``forward``:
+
+    >>> class Difference(Kernel):
+    ...     def forward(self, hops):
+    ...         h = hops[0] - hops[1]
+    ...         return Triplet(h, h, hops[0])
+    >>> Difference().describe()
+    'Difference()'
+    """
 
     def forward(self, hops: Hops) -> Triplet:
         raise NotImplementedError(f"{type(self).__name__} must define forward")
@@ -55,33 +67,52 @@ class Kernel(nn.Module):
 
 
 class Hop(Kernel):
-    r"""Compare nodes by their k-hop neighbourhoods: :math:`(\hat A^k X, \hat A^k X, X)`, eq. 7."""
+    r"""Compare nodes by their k-hop neighbourhoods: :math:`(\hat A^k X, \hat A^k X, X)`, eq. 7.
 
-    def __init__(self, k: int) -> None:
+    With ``value`` the values are :math:`\hat A^{value} X`: ``Hop(k, value=k)`` attends as GraphTrans (section 4.3).
+
+    >>> Hop(2).describe(), Hop(3, value=3).describe()
+    ('Hop(2)', 'Hop(3, value=3)')
+    """
+
+    def __init__(self, k: int, *, value: int = 0) -> None:
         super().__init__()
-        self.k = k
+        if k < 0 or value < 0:
+            raise InputError(f"hops count from 0, got {min(k, value)}")
+        self.k, self.value = k, value
 
     def forward(self, hops: Hops) -> Triplet:
-        return Triplet(hops[self.k], hops[self.k], hops[0])
+        return Triplet(hops[self.k], hops[self.k], hops[self.value])
 
     def describe(self) -> str:
-        return f"{type(self).__name__}({self.k})"
+        return f"{type(self).__name__}({self.k}{f', value={self.value}' if self.value else ''})"
 
 
 class GnnHop(Hop):
-    """Compare nodes by the output of the first k layers of the layer's GNN (the paper allows it under eq. 7)."""
+    """Compare nodes by the output of the first k layers of the layer's GNN (the paper allows it under eq. 7).
+
+    >>> GnnHop(1).describe()
+    'GnnHop(1)'
+    """
 
     def forward(self, hops: Hops) -> Triplet:
         h = hops.gnn_output(self.k)
-        return Triplet(h, h, hops[0])
+        return Triplet(h, h, hops.gnn_output(self.value))
 
 
 class Structural(Kernel):
-    r"""SAT: compare nodes by the subgraphs around them, :math:`(\mathrm{GNN}(X), \mathrm{GNN}(X), X)`."""
+    r"""SAT: compare nodes by the subgraphs around them, :math:`(\mathrm{GNN}(X), \mathrm{GNN}(X), X)`.
+
+    ``gnn`` is a module from (x, graph) to x, or a convolution of PyTorch Geometric.
+
+    >>> from mnagt.nn.convolutions import GIN
+    >>> Structural(GIN(8)).describe()
+    'Structural(GIN)'
+    """
 
     def __init__(self, gnn: nn.Module) -> None:
         super().__init__()
-        self.gnn = gnn
+        self.gnn = as_graph_module(gnn)
 
     def forward(self, hops: Hops) -> Triplet:
         h = self.gnn(hops[0], hops.graph)
@@ -93,7 +124,7 @@ class SeparateGnns(Kernel):
 
     def __init__(self, query: nn.Module, key: nn.Module, value: nn.Module) -> None:
         super().__init__()
-        self.query, self.key, self.value = query, key, value
+        self.query, self.key, self.value = map(as_graph_module, (query, key, value))
 
     def forward(self, hops: Hops) -> Triplet:
         return Triplet(*(gnn(hops[0], hops.graph) for gnn in (self.query, self.key, self.value)))

@@ -15,7 +15,16 @@ Nodes = Float[Tensor, "nodes dim"]
 
 
 class Mixer(nn.Module):
-    """From the outputs of all kernels to one vector a node."""
+    """From the outputs of all kernels, [nodes, kernels, dim], to one vector a node, [nodes, dim].
+
+    A mixer of one's own is any module that does this:
+
+    >>> class First(Mixer):
+    ...     def forward(self, z):
+    ...         return z[:, 0]
+    >>> First(8, 3)(torch.ones(5, 3, 8)).shape
+    torch.Size([5, 8])
+    """
 
     def __init__(self, dim: int, kernels: int) -> None:
         super().__init__()
@@ -30,6 +39,10 @@ class Adaptive(Mixer):
     .. math:: z_v = \sum_k \alpha_k z_v^k, \qquad \alpha = \mathrm{softmax}_k(\sigma(z_v^k W)\, w^\top)
 
     The paper leaves :math:`\sigma` open; ``activation`` is a name in ``ACTIVATIONS``.
+
+    >>> mixer, z = Adaptive(8, 3), torch.ones(5, 3, 8)
+    >>> mixer(z).shape, mixer.weights(z)[0, :, 0]
+    (torch.Size([5, 8]), tensor([0.3333, 0.3333, 0.3333], grad_fn=<SelectBackward0>))
     """
 
     def __init__(self, dim: int, kernels: int, activation: str = "tanh") -> None:

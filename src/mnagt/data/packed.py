@@ -148,6 +148,7 @@ class PackedDataset:
             is_symmetric=self.is_symmetric,
             targets=self.targets.index_select(0, indices.to(self.device, non_blocking=True)),
             encodings={name: nodes.take(column) for name, column in self.encodings.items()},
+            label_counts=self.label_counts,
             **columns,
         )
         return batch if self.is_resident else _send_batch(batch, self.device)

@@ -101,6 +101,7 @@ class PaddedBatches:
             targets=torch.where(has_target, targets, missing),
             encodings={name: column.index_select(0, layout.node) for name, column in data.encodings.items()},
             padding=Padding(*layout.num_valid.unbind(), max_num_nodes=max(PADDING_GRAPH_SIZE, int(data.sizes.max()))),
+            label_counts=data.label_counts,
             **{name: column.index_select(0, layout.node) for name, column in data.node_columns.items()},
             **{name: column.index_select(0, layout.edge) for name, column in data.edge_columns.items()},
         )

@@ -34,7 +34,7 @@ class Layout:
     is_identity: bool
     """Rows and slots are the same, in the same order."""
 
-    def pad(self, rows: Float[Tensor, "rows ..."]) -> Float[Tensor, "slots ..."]:
+    def pad(self, rows: Shaped[Tensor, "rows ..."]) -> Shaped[Tensor, "slots ..."]:
         """Each row in its slot. Only gradients of filled slots flow back."""
         return rows if self.is_identity else _Pad.apply(rows, self)  # type: ignore[return-value]
 

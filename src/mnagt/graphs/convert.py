@@ -178,7 +178,7 @@ def _concatenate(graphs: Sequence[Any], name: str) -> Tensor | None:
     return torch.cat([part if part.dim() else part[None] for part in map(torch.as_tensor, parts)])
 
 
-def _labels_and_values(owner: str, name: str, column: Tensor | None, labels: Tensor | None) -> dict[str, Tensor | None]:
+def _labels_and_values(owner: str, name: str, column: Tensor | None, labels: Tensor | None) -> dict[str, Any]:
     """``column`` as labels or values of nodes or edges, by its dtype, beside other ``labels``."""
     values = None
     if column is not None:

@@ -10,22 +10,20 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.errors import InputError
 from mnagt.files import write_atomically
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.buckets import Bucket, Buckets, Layout
 from mnagt.graphs.encodings import ENCODINGS
 from mnagt.graphs.random_graphs import random_graphs
-from mnagt.graphs.sparse import Incidence, ptr_from_counts
+from mnagt.graphs.traced_batch import TracedBatch
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.migrations import EXPORT_INPUTS
 from mnagt.tasks import task_to_dict
@@ -111,25 +109,17 @@ class ExportedModel(nn.Module):
 
     def forward(self, graphs: dict[str, Tensor]) -> Float[Tensor, "graphs outputs"]:
         graph_of_node, sizes = graphs["graph_of_node"], graphs["sizes"]
-        order = graphs["edge_index"][1].argsort()
-        source, destination = graphs["edge_index"][:, order]
-        in_degree = _scatter_add(torch.zeros_like(graph_of_node), destination, torch.ones_like(destination))
-        return self.model(
-            _TracedBatch(
-                sizes=sizes,
-                node_ptr=ptr_from_counts(sizes),
-                in_ptr=ptr_from_counts(in_degree),
-                source=source,
-                is_symmetric=False,
-                node_labels=graphs.get("node_labels"),
-                node_values=graphs.get("node_values"),
-                edge_labels=graphs["edge_labels"][order] if "edge_labels" in graphs else None,
-                edge_values=graphs["edge_values"][order] if "edge_values" in graphs else None,
-                encodings={name: graphs[name] for name in self.encodings},
-                graph_of_node=graph_of_node,
-                destination=destination,
-            )
+        batch = TracedBatch.trace(
+            graphs["edge_index"],
+            graph_of_node,
+            sizes,
+            node_labels=graphs.get("node_labels"),
+            node_values=graphs.get("node_values"),
+            edge_labels=graphs.get("edge_labels"),
+            edge_values=graphs.get("edge_values"),
+            encodings={name: graphs[name] for name in self.encodings},
         )
+        return self.model(batch)
 
 
 class OnnxModel(nn.Module):
@@ -177,77 +167,6 @@ def _encodings(trained: TrainedModel) -> dict[str, int]:
     encodings = trained.model.encodings | ({} if trained.forest is None else trained.forest.encodings)
     computed = ("wl-colours", "fragment-colours") if trained.model.features.nodes.labels else ()
     return {name: size for name, size in encodings.items() if name not in computed}
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _TracedBatch(GraphBatch):
-    """A batch whose sizes are those of tensors, and whose sums are scattered: what tracing can follow."""
-
-    graph_of_node: Int[Tensor, "nodes"] = field()  # pyright: ignore[reportIncompatibleVariableOverride]
-    destination: Int[Tensor, "edges"] = field()  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def __post_init__(self) -> None:
-        nodes, graph = self.num_nodes, self.graph_of_node
-        self.__dict__.update(  # in place of cached properties
-            neighbours=_Scattered(self.source, self.destination, nodes),
-            edges_into=_Scattered(None, self.destination, nodes),
-            edge_sources=_Scattered(self.source, None, self.num_edges),
-            nodes_of=_Scattered(None, graph, self.num_graphs),
-            graph_of=_Scattered(graph, None, nodes),
-        )
-
-    @property
-    def num_graphs(self) -> int:
-        return self.sizes.shape[0]
-
-    @property
-    def num_nodes(self) -> int:
-        return self.graph_of_node.shape[0]
-
-    @property
-    def num_edges(self) -> int:
-        return self.source.shape[0]
-
-    @cached_property
-    def buckets(self) -> Buckets:
-        """One bucket, as wide as the largest graph, and two slots at least: tracing takes a width of one for fixed."""
-        width: Any = self.sizes.max().clamp(min=2).item()
-        torch._check(width >= 2)
-        slot, first = torch.arange(width), self.node_ptr[:-1]
-        row_of_slot = (first[:, None] + slot).clamp(max=self.num_nodes - 1).flatten()
-        slot_of_row = self.graph_of_node * width + torch.arange(self.num_nodes) - first[self.graph_of_node]
-        bucket = Bucket(self.num_graphs, width, slot < self.sizes[:, None])
-        return Buckets((bucket,), Layout(row_of_slot, slot_of_row, is_identity=False), self.sizes, self.sizes)
-
-
-class _Scattered(Incidence):
-    """A 0/1 matrix as the column and the row of each one; None where these count 0, 1, 2, ..."""
-
-    def __init__(self, column: Tensor | None, row: Tensor | None, rows: int) -> None:
-        self.index, self.row, self.rows = column, row, rows  # type: ignore[assignment]
-
-    @property
-    def transposed(self) -> Incidence:
-        return _Scattered(self.row, self.index, -1)
-
-    def product(
-        self,
-        x: Float[Tensor, "columns dim"],
-        *,
-        with_self: bool = False,
-        before: Float[Tensor, "columns"] | None = None,
-        after: Float[Tensor, "rows"] | None = None,
-    ) -> Float[Tensor, "rows dim"]:
-        x = x if before is None else before[:, None].to(x.dtype) * x
-        y = x if self.index is None else x.index_select(0, self.index)
-        if self.row is not None:
-            y = _scatter_add(x if with_self else x.new_zeros(self.rows, x.shape[1]), self.row, y)
-        return y if after is None else after[:, None].to(x.dtype) * y
-
-
-def _scatter_add(x: Shaped[Tensor, "rows *dim"], row: Int[Tensor, "some"], y: Shaped[Tensor, "some *dim"]) -> Tensor:
-    """``x.index_add(0, row, y)``, of which ONNX Runtime makes a ScatterND that loses summands with several threads."""
-    return x.scatter_add(0, row if y.ndim == 1 else row[:, None].expand_as(y), y)
 
 
 def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]":

@@ -9,6 +9,7 @@ from mnagt.attention.biases import BIASES
 from mnagt.attention.kernels import Kernel
 from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.graphs.modules import GraphModule
 from mnagt.nn.convolutions import Block
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import IdentityResidual, PropagatedResidual, SkipResidual
@@ -58,5 +59,7 @@ def _describe_residual(residual: nn.Module) -> str:
             return f"{type(residual.conv).__name__} block"
         case SkipResidual():
             return f"X + {_describe_residual(residual.conv)}"
+        case GraphModule():
+            return type(residual.module).__name__
         case _:
             return type(residual).__name__

@@ -60,6 +60,7 @@ class GraphModel(nn.Module):
         for kind, columns in (("node", self.features.nodes), ("edge", self.features.edges)):
             if missing := graph.describe_missing_columns(kind, columns):
                 raise InputError(f"the model reads {missing}; give it graphs like those it was built for")
+            graph.check_categories(kind, columns)
         computed = {n: ENCODINGS[n](graph, m) for n, m in self.layer_encodings.items() if n not in graph.encodings}
         if computed:  # before the readout adds nodes
             graph = replace(graph, encodings={**graph.encodings, **computed})

@@ -73,7 +73,7 @@ def _is_known(layer: nn.Module) -> bool:
         and attention.variant == "softmax"
         and attention.bias is attention.spectral is attention.gate is None
         and [type(kernel) for kernel in kernels] == [GnnHop] * len(kernels)
-        and [kernel.k for kernel in kernels] == list(range(len(layer.gnn) + 1))
+        and [(kernel.k, kernel.value) for kernel in kernels] == [(k, 0) for k in range(len(layer.gnn) + 1)]
         and type(layer.mixer) is Adaptive
         and all(type(norm) is BatchNorm for norm in (layer.norm_attention, layer.norm_ffn))
         and all(type(scale) is LayerScale for scale in (layer.scale_attention, layer.scale_ffn))

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from mnagt.attention.attend import PairBias, attend
 from mnagt.attention.kernels import Hops
-from mnagt.attention.mixers import Adaptive, Mixer
+from mnagt.attention.mixers import Adaptive
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.dropout import Dropout
 from mnagt.graphs.adjacency import Norm, propagate
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.modules import as_graph_module
 from mnagt.linear import Linear
 from mnagt.nn.norms import as_graph_norm
 from mnagt.nn.shapes import NodeVectors
@@ -68,10 +69,11 @@ class Layer(nn.Module):
     Args:
         attention: attention through all kernels, from (nodes, dim) to (nodes, kernels, dim).
         mixer: merges the kernels to (nodes, dim).
-        residual: module from (x, graph) to x, such as :class:`IdentityResidual`.
+        residual: module from (x, graph) to x, such as :class:`IdentityResidual`; or a plain module, or a convolution of
+            PyTorch Geometric (:class:`mnagt.graphs.modules.GraphModule` says how they are called).
         ffn: module from x to x.
         norms: before attention and feed-forward; any module from x to x will do.
-        gnn: the layers that ``GnnHop`` kernels look through.
+        gnn: the layers that ``GnnHop`` kernels look through, likewise.
         scales: :class:`LayerScale` of the two branches, if any.
         adjacency: normalisation of the adjacency that ``Hop`` kernels propagate with.
         dropout: applied to the output of both branches.
@@ -87,7 +89,7 @@ class Layer(nn.Module):
     def __init__(
         self,
         attention: MultiKernelAttention,
-        mixer: Mixer,
+        mixer: nn.Module,
         residual: nn.Module,
         ffn: nn.Module,
         norms: tuple[nn.Module, nn.Module],
@@ -98,10 +100,10 @@ class Layer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.attention, self.mixer, self.residual, self.ffn = attention, mixer, residual, ffn
+        self.attention, self.mixer, self.residual, self.ffn = attention, mixer, as_graph_module(residual), ffn
         self.norm_attention, self.norm_ffn = map(as_graph_norm, norms)
         self.scale_attention, self.scale_ffn = scales or (None, None)
-        self.gnn = nn.ModuleList(gnn)
+        self.gnn = nn.ModuleList(map(as_graph_module, gnn))
         self.adjacency: Norm = adjacency
         self.dropout = Dropout(dropout)
 

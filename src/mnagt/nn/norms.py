@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.modules import takes_batch
 from mnagt.ops.functional import NumValid, batch_norm, layer_norm
 
 Rows = Literal["nodes", "edges", "graphs"]
@@ -171,14 +172,14 @@ class NoNorm(Norm):
 
 
 class PlainNorm(Norm):
-    """A norm that takes x alone, such as ``torch.nn.LayerNorm``."""
+    """A norm that takes x alone, such as ``torch.nn.LayerNorm``, or x and ``batch``, as PyTorch Geometric's do."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__(0)
-        self.norm = norm
+        self.norm, self.takes_batch = norm, takes_batch(norm)
 
     def forward(self, x: Float[Tensor, "rows dim"], graph: GraphBatch | None = None) -> Float[Tensor, "rows dim"]:
-        return self.norm(x)
+        return self.norm(x, batch=graph.graph_of_node) if self.takes_batch and graph is not None else self.norm(x)
 
 
 def as_graph_norm(norm: nn.Module) -> Norm:

@@ -17,7 +17,17 @@ Prepared = tuple[Float[Tensor, "more_nodes dim"], GraphBatch]
 
 
 class Readout(nn.Module):
-    """From node vectors to a vector of ``dim`` columns for each graph."""
+    """From node vectors to a vector of ``dim`` columns for each graph.
+
+    A readout of one's own defines ``forward``; ``prepare`` may add to the nodes and the graph before the layers.
+
+    >>> class Last(Readout):
+    ...     def forward(self, x, graph):
+    ...         return x[graph.node_ptr[1:] - 1]
+    >>> Last(1)(torch.tensor([[1.0], [2.0], [3.0]]), GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2]))
+    tensor([[1.],
+            [3.]])
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__()
