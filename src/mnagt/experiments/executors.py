@@ -9,7 +9,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -65,13 +65,15 @@ def run_parallel(
     device: Callable[[Item], str] = lambda item: "auto",
     set_up: Callable[[], None] = do_nothing,
     while_waiting: Callable[[], None] = do_nothing,
+    kept: str = "nothing is kept",
 ) -> Iterator[Outcomes[Item, Value]]:
     """The outcomes of ``work(item)`` for all ``items``.
 
     With ``ray`` they run on that cluster. Otherwise ``jobs`` run at a time, in processes of one thread each; with one
     job, an item runs in this process when its outcome is called. ``device`` is what an item asks for on a cluster
     (auto, cpu or cuda). ``set_up`` is called once in each process of this machine, and ``while_waiting`` several times
-    a second. An exception in the block ends the items that are running.
+    a second. An exception in the block ends the items that are running. ``kept`` says where outcomes are kept, for the
+    error that ends all when a process dies.
 
     >>> with run_parallel(abs, [-2, 3]) as outcomes:
     ...     [(item, outcome()) for item, outcome in outcomes]
@@ -87,9 +89,12 @@ def run_parallel(
         with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _set_up_worker, (set_up,)) as pool:
             try:
                 yield _wait_for({pool.submit(work, item): item for item in items}, while_waiting)
-            except BaseException:
+            except BaseException as error:
                 for process in multiprocessing.active_children():
                     process.kill()  # asked to stop, it would go on with the next item; and nobody records this one
+                if isinstance(error, BrokenExecutor):
+                    reason = f"one of the {jobs} processes has died, likely for lack of memory"
+                    raise InputError(f"{reason}; lower --jobs and run again: {kept}") from None
                 raise
 
 
@@ -101,6 +106,8 @@ def _wait_for(running: dict[Future[Value], Item], while_waiting: Callable[[], No
         done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
         while_waiting()
         for future in done:
+            if isinstance(error := future.exception(), BrokenExecutor):
+                raise error
             yield running.pop(future), future.result
 
 

@@ -4,7 +4,6 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import cycle
@@ -107,15 +106,11 @@ def run_trials(
     run = partial(_run_job, until=until, is_validation_only=is_validation_only)
     if ray is None and jobs == 1:
         run = partial(run, reporter=reporter)
-    with run_parallel(run, todo, jobs=jobs, ray=ray, device=lambda job: job.config.device) as outcomes:
+    kept = f"finished trials are in {ledger.path}"
+    with run_parallel(run, todo, jobs=jobs, ray=ray, device=lambda job: job.config.device, kept=kept) as outcomes:
         for job, outcome in outcomes:
             try:
                 trial = outcome()
-            except BrokenExecutor:
-                raise InputError(
-                    f"one of the {jobs} processes has died, likely for lack of memory; lower --jobs and run again: "
-                    f"finished trials are in {ledger.path}"
-                ) from None
             except Exception as error:
                 if on_failure is None:
                     raise

@@ -4,7 +4,6 @@ import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -147,16 +146,10 @@ def _run(
         device=lambda _: search.config.device,
         set_up=partial(set_up, should_stop) if ray is None and jobs == 1 else set_up,
         while_waiting=check_stop,
+        kept=f"finished trials are in {search.storage_name}",
     ) as outcomes:
         for _, outcome in outcomes:
-            try:
-                trial = outcome()
-            except BrokenExecutor:
-                raise InputError(
-                    f"the process of a trial was ended from outside (no memory left?); trials are kept in "
-                    f"{search.storage_name}: go on with fewer --jobs"
-                ) from None
-            if trial is not None:
+            if (trial := outcome()) is not None:
                 on_end(trial)
 
 

@@ -28,6 +28,9 @@ class Range:
         if self.log and self.low <= 0:
             raise InputError(f"a logarithmic range begins above 0, got low = {self.low}")
 
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
 
 Space = dict[str, Range | tuple]
 """The range or the values of each setting that is searched."""
@@ -114,7 +117,7 @@ def with_settings(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
 def starting_point(config: RunConfig, space: Space) -> dict[str, Any]:
     """The settings of ``config`` that lie in ``space``."""
     settings = _settings(config)
-    return {name: settings[name] for name, entry in space.items() if _holds(entry, settings[name])}
+    return {name: settings[name] for name, entry in space.items() if settings[name] in entry}
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
@@ -146,13 +149,9 @@ def _entry(config: RunConfig, name: str, entry: Any, where: str) -> Range | tupl
     return values
 
 
-def _holds(entry: Range | tuple, value: Any) -> bool:
-    return entry.low <= value <= entry.high if isinstance(entry, Range) else value in entry
-
-
 def _widen(entry: Range | tuple, value: Any) -> Range | tuple:
     """``entry`` with ``value`` in it. A logarithmic range cannot take in zero, and stays."""
-    if _holds(entry, value) or (isinstance(entry, Range) and entry.log and value <= 0):
+    if value in entry or (isinstance(entry, Range) and entry.log and value <= 0):
         return entry
     if isinstance(entry, Range):
         return replace(entry, low=min(entry.low, value), high=max(entry.high, value))

@@ -19,7 +19,6 @@ import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup, escape
 
-from mnagt.reports.picture import Picture
 from mnagt.reports.theme import DARK, FONT, LIGHT, to_css_variables
 from mnagt.version import __version__
 
@@ -38,7 +37,7 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"svg": _to_svg, "css": to_css_variables, "code": _mark_code, "pie": _pie_gradient}
+    environment.filters |= {"css": to_css_variables, "code": _mark_code, "pie": _pie_gradient}
     environment.globals |= {"light": LIGHT, "dark": DARK, "font": Markup(FONT), "version": __version__}
     return environment
 
@@ -74,10 +73,6 @@ def heat_map(caption: str, weights: Float[np.ndarray, "rows columns"]) -> Markup
     imsave(file, pixels, format="png")
     source = f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
     return Markup('<img class="heat" alt="{}" src="{}">').format(caption, source)
-
-
-def _to_svg(picture: Picture | Markup) -> Markup:
-    return picture.to_svg() if isinstance(picture, Picture) else picture
 
 
 def _mark_code(text: str) -> Markup:

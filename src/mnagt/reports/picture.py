@@ -75,6 +75,9 @@ class Picture:
         root.attrib = {**attributes, "class": self.css_class} if self.css_class else attributes
         return Markup(to_css_variables(ElementTree.tostring(root, encoding="unicode")))
 
+    __html__ = to_svg
+    """How a template writes it."""
+
     def save(self, stem: Path, formats: Sequence[str] = ("svg", "png")) -> None:
         """Write ``stem.svg`` and ``stem.png`` in light colours, with the caption above and the legend below."""
         from matplotlib.lines import Line2D
