@@ -151,8 +151,9 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="epochs timed of each")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS), help="which [all]")
-    parser.add_argument("--one", choices=MODELS, help="measure this one here and print it as JSON")
+    trained = [name for name, entry in MODELS.items() if not entry.is_fitted_by_sklearn]
+    parser.add_argument("--models", nargs="*", choices=trained, default=trained, help="which [all]")
+    parser.add_argument("--one", choices=trained, help="measure this one here and print it as JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.one:

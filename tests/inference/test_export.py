@@ -9,6 +9,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from fitted import fit_at_random
 from strategies import CATEGORIES, EDGE_LABELS, EDGE_VALUES, NODE_LABELS, NODE_VALUES, random_batch
 from torch import Tensor
 from woods import grow_at_random
@@ -17,6 +18,7 @@ from mnagt.cli import main
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.molecules import MOLECULES
 from mnagt.inference.export import ExportedModel, export_inputs, export_onnx, export_torch
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.random_forest import RandomForest
@@ -28,8 +30,11 @@ FULL = Features(Columns((CATEGORIES,) * NODE_LABELS, NODE_VALUES), Columns((CATE
 SMALL = {"depth": 1, "dim": 24}
 NARROW = {**SMALL, "max_hop": 1, "wl_iterations": 2}
 BUSH = {"forest_trees": 3, "forest_max_leaves": 3}
-REFUSED = {"graphormer", "graphit", "grpe", "gophormer", "san", "graphtrans", "sagpool"}
-"""They look at each graph's pairs of nodes, add nodes or drop some: sizes that hang on what the tensors hold."""
+REFUSED = {"graphormer", "graphit", "grpe", "gophormer", "san", "graphtrans", "sagpool", "morgan-forest"}
+"""They look at each graph's pairs of nodes, add nodes or drop some: sizes that hang on what the tensors hold. The last
+needs RDKit."""
+NO_DEPTH = ("sortpool", "grover", "counts", "wl-linear")
+"""Models that have no layers, or whose layers are not to be two."""
 
 
 @pytest.fixture
@@ -40,6 +45,9 @@ def _symbols(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trained(name: str, features: Features, settings: dict[str, Any]) -> TrainedModel:
     """A model that has seen a few graphs, so that its running statistics are not those it began with."""
+    if MODELS[name].is_fitted_by_sklearn:
+        model, settings = fit_at_random(name, settings, features, 3)
+        return TrainedModel(model.eval(), SingleLabel(("a", "b", "c")), name, settings)
     torch.manual_seed(0)
     model = build_model(name, settings, features, 3)
     seen, task = graphs(features, [5, 3, 7, 2, 9], seed=1), SingleLabel(("a", "b", "c"))
@@ -76,7 +84,7 @@ def assert_answers(answer: Any, model: TrainedModel, batches: list[GraphBatch]) 
     [("gin", Features()), ("gat", Features()), *((name, FULL) for name in sorted({*MODELS} - REFUSED))],
 )
 def test_the_traceable_form_is_the_model(name, features):
-    model = trained(name, features, {"depth": 2} if name not in ("sortpool", "grover") else {})
+    model = trained(name, features, {"depth": 2} if name not in NO_DEPTH else {})
     assert_answers(ExportedModel(model), model, [graphs(features, [5, 1, 4, 2, 11, 3], 3), graphs(features, [1], 4)])
 
 
@@ -96,6 +104,9 @@ ONNX = [
     ("transformer", FULL, SMALL),
     ("gin", FULL, SMALL),
     ("gcn", Features(), SMALL),
+    ("wl-linear", FULL, {}),
+    ("wl-linear", Features(), {"normalisation": "presence"}),
+    ("counts", FULL, {"dim": 24}),
 ]
 
 
@@ -129,6 +140,12 @@ def test_the_exported_program_answers_as_the_model_on_200_graphs(tmp_path):
 def test_what_cannot_be_traced_is_refused(name, settings, tmp_path):
     with pytest.raises(InputError, match=f"a {name} with these settings cannot be exported"):
         export_torch(trained(name, Features(), settings), tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_needs_rdkit_is_refused(tmp_path):
+    with pytest.raises(InputError, match="a morgan-forest cannot be exported: its fingerprints are RDKit's"):
+        export_onnx(trained("morgan-forest", MOLECULES, {}), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from fitted import fit_at_random, graphs_like
 from strategies import (
     CATEGORIES,
     EDGE_LABELS,
@@ -23,12 +24,14 @@ from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches, Shape
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.molecules import MOLECULES
 from mnagt.inference.weights import load_tensors, load_weights, save_tensors
 from mnagt.models.registry import MODELS, build_model, full_settings
-from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.graph_model import GraphModel, SklearnModel
 from mnagt.nn.norms import NORMS
 from mnagt.nn.readouts import READOUTS
 from mnagt.tasks import Regression
+from mnagt.training.fit_wl_linear import TYPICAL_C
 
 OUTPUTS = 3
 FEATURES = {
@@ -38,6 +41,7 @@ FEATURES = {
         Columns((CATEGORIES,) * NODE_LABELS, NODE_VALUES), Columns((CATEGORIES,) * EDGE_LABELS, EDGE_VALUES)
     ),
 }
+ALL_FEATURES = FEATURES | {"molecules": MOLECULES}
 Variant = tuple[str, dict[str, Any]]
 VARIANTS: list[Variant] = [
     *((name, {}) for name in MODELS),
@@ -67,6 +71,8 @@ VARIANTS: list[Variant] = [
     ("graphtrans", {"virtual": True, "conv": "gcn"}),
     ("gps", {"readout": "virtual-node", "random_walk": 0}),
     ("gps", {"conv": "gated"}),
+    *((name, {"wl_iterations": 2}) for name in ("gin", "gps")),
+    *(("wl-linear", {"normalisation": normalisation}) for normalisation in TYPICAL_C),
 ]
 
 WITHOUT_EIGENVECTORS = {"san": {"spectrum": 0}, "gt": {"laplacian": 0}}
@@ -76,19 +82,27 @@ training their signs are drawn."""
 
 def batch_like(features: Features, seed: int = 0) -> GraphBatch:
     """Seven graphs: a single node, two without edges, one complete."""
-    parts = {"node_labels": bool(features.nodes.labels), "node_values": features.nodes.values > 0}
-    parts |= {"edge_labels": bool(features.edges.labels), "edge_values": features.edges.values > 0}
-    return random_batch([5, 1, 4, 2, 7, 2, 3], 0.4, seed, **parts)
+    return graphs_like(features, [5, 1, 4, 2, 7, 2, 3], seed)
 
 
 def built(name: str, settings: dict[str, Any], features: Features, seed: int = 0) -> GraphModel:
+    """The model with fresh weights, or with those that scikit-learn finds for random graphs."""
+    if MODELS[name].is_fitted_by_sklearn:
+        return fit_at_random(name, settings, features, OUTPUTS, seed)[0]
     torch.manual_seed(seed)
     return build_model(name, settings, features, OUTPUTS)
 
 
-def columns_for(settings: dict[str, Any]) -> list[str]:
+def read_by(name: str, features: Features) -> Features:
+    """Columns that the model can read: these, unless it reads certain ones only."""
+    return MODELS[name].reads or features
+
+
+def columns_for(name: str, settings: dict[str, Any]) -> list[str]:
     """Every model meets every kind of columns. A part meets all columns at once, and none where it adds edges."""
-    if not settings:
+    if MODELS[name].reads is not None:
+        return ["molecules"]
+    if name == "wl-linear" or not settings:
         return list(FEATURES)
     return ["bare", "full"] if {"virtual-node", True} & {*settings.values()} else ["full"]
 
@@ -97,11 +111,11 @@ CASES = [
     (name, settings, columns)
     for name, settings in VARIANTS
     if not settings or full_settings(name, settings) != full_settings(name, {})
-    for columns in columns_for(settings)
+    for columns in columns_for(name, settings)
 ]
 each_case = pytest.mark.parametrize(
     ("variant", "features"),
-    [((name, settings), FEATURES[columns]) for name, settings, columns in CASES],
+    [((name, settings), ALL_FEATURES[columns]) for name, settings, columns in CASES],
     ids=["-".join([name, *map(str, settings.values()), columns]) for name, settings, columns in CASES],
 )
 each_kind_of_columns = pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
@@ -135,8 +149,10 @@ def test_saved_and_loaded_it_answers_the_same(variant: Variant, features, tmp_pa
     model, batch = built(*variant, features), batch_like(features)
     model.train()(batch)  # running statistics are part of what is kept
     save_tensors(tmp_path / "model.safetensors", model.state_dict())
-    twin = built(*variant, features, seed=1)
-    load_weights(twin, load_tensors(tmp_path / "model.safetensors")[0], tmp_path)
+    twin, (tensors, _) = built(*variant, features, seed=1), load_tensors(tmp_path / "model.safetensors")
+    if isinstance(twin, SklearnModel):
+        twin.resize(tensors)
+    load_weights(twin, tensors, tmp_path)
     torch.testing.assert_close(twin.eval()(batch), model.eval()(batch), rtol=0, atol=0)
 
 
@@ -168,8 +184,9 @@ DROPOUTS = {
 def test_each_dropout_acts_in_training_and_follows_the_seed(name, setting):
     settings = {each: 0.5 if each == setting else 0.0 for each in DROPOUTS[name]} | {"wl_dropout": 0.0}
     settings = {each: value for each, value in settings.items() if each in full_settings(name, {})}
-    model = built(name, settings | WITHOUT_EIGENVECTORS.get(name, {}), FEATURES["full"])
-    batch = batch_like(FEATURES["full"])
+    features = read_by(name, FEATURES["full"])
+    model = built(name, settings | WITHOUT_EIGENVECTORS.get(name, {}), features)
+    batch = batch_like(features)
 
     def answer(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
@@ -185,6 +202,7 @@ def test_each_dropout_acts_in_training_and_follows_the_seed(name, setting):
 @each_kind_of_columns
 @pytest.mark.parametrize("name", MODELS)
 def test_evaluation_leaves_nothing_to_chance(name, features):
+    features = read_by(name, features)
     model, batch = built(name, {}, features).eval(), batch_like(features)
     torch.testing.assert_close(model(batch), model(batch), rtol=0, atol=0)
 
@@ -192,6 +210,7 @@ def test_evaluation_leaves_nothing_to_chance(name, features):
 @each_kind_of_columns
 @pytest.mark.parametrize("name", MODELS)
 def test_bf16_is_near_fp32(name, features):
+    features = read_by(name, features)
     model, batch = built(name, {}, features).eval(), batch_like(features)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rough = model(batch).float()
@@ -201,8 +220,9 @@ def test_bf16_is_near_fp32(name, features):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("sizes", [[1], [1, 1], [2]])
 def test_the_smallest_graphs_train(name, sizes):
-    model = built(name, {}, Features()).train()
-    out = model(random_batch(sizes, 0.0, seed=0))
+    features = read_by(name, Features())
+    model = built(name, {}, features).train()
+    out = model(graphs_like(features, sizes, 0, density=0.0))
     out.sum().backward()
     assert out.shape == (len(sizes), OUTPUTS)
     assert out.isfinite().all()
@@ -210,8 +230,9 @@ def test_the_smallest_graphs_train(name, sizes):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_graphs_without_the_columns_it_reads_are_refused(name):
-    with pytest.raises(InputError, match="the model reads 2 categorical"):
-        built(name, {}, FEATURES["full"])(batch_like(FEATURES["bare"]))
+    features = read_by(name, FEATURES["full"])
+    with pytest.raises(InputError, match=f"the model reads {len(features.nodes.labels)} categorical"):
+        built(name, {}, features)(batch_like(FEATURES["bare"]))
 
 
 @pytest.mark.parametrize("conv", ["gine", "gcne"])

@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 
 from mnagt.graphs.features import Features
-from mnagt.models.config import ModelConfig
+from mnagt.models.config import SklearnConfig, WidthConfig
 from mnagt.models.description import describe_parts
 from mnagt.models.registry import MODELS, build_model
 
@@ -44,4 +44,4 @@ def test_settings_change_the_parts():
 def test_a_model_is_summarised_in_one_line_and_has_the_common_settings(name):
     entry = MODELS[name]
     assert 10 < len(entry.summary) < 120
-    assert issubclass(entry.config, ModelConfig)
+    assert issubclass(entry.config, SklearnConfig if entry.is_fitted_by_sklearn else WidthConfig)

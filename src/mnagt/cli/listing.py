@@ -75,13 +75,22 @@ def run_models(args: argparse.Namespace) -> None:
     from mnagt.models.description import describe_parts
     from mnagt.models.registry import MODELS, build_model
 
-    molecules = Features(Columns((37,)))
+    nci1 = Features(Columns((37,)))
     rows = []
     for name, entry in MODELS.items():
-        model = build_model(name, {}, molecules, 2)
+        model = build_model(name, {}, entry.reads or nci1, 2)
         parts, stack = describe_parts(model), "own stack" if entry.family == "transformer" else ""
         parts = f"{parts.kernels}; {parts.bias}; {parts.residual}" if parts else stack
-        rows.append([name, entry.family, entry.paper, f"{model.parameter_count:,}", parts, entry.summary])
+        rows.append(
+            [
+                name,
+                entry.family,
+                entry.paper,
+                "fitted" if entry.is_fitted_by_sklearn else f"{model.parameter_count:,}",
+                parts,
+                entry.summary,
+            ]
+        )
     print_table(["name", "family", "paper", "parameters", "kernels; bias; residual", "what"], rows)
     print("\nparameters at default size, on NCI1. Settings: mnagt train --model NAME --help")
 

@@ -51,6 +51,8 @@ RANGES: Space = {
     "gnn_dropout": Range(0.0, 0.5),
     "head_dropout": Range(0.0, 0.5),
     "wl_dropout": Range(0.0, 0.8),
+    "radius": Range(1, 3),
+    "min_samples_leaf": Range(1, 8),
 }
 """What is searched unless a ``[space]`` table says otherwise; a setting that is not here stays as it is. Widths and
 heads are powers of two, so that heads divide widths. attention_dropout is left out because it slows every step."""
@@ -74,7 +76,9 @@ def search_space(
         where, given = f"{given}: space", read_space(given)
     settings = _settings(config)
     space = {
-        name: _widen(RANGES[name], value) for name, value in settings.items() if name in RANGES and value is not None
+        name: _widen(RANGES[name], value)
+        for name, value in settings.items()
+        if name in RANGES and value is not None and not (name.startswith("wl_") and settings["wl_iterations"] == 0)
     }
     for name, entry in rename_settings(given or {}, settings).items():
         if name in SHARED:
@@ -122,6 +126,8 @@ def starting_point(config: RunConfig, space: Space) -> dict[str, Any]:
 
 def _settings(config: RunConfig) -> dict[str, Any]:
     """All settings that can be searched, as ``config`` has them."""
+    if MODELS[config.model].is_fitted_by_sklearn:
+        return full_settings(config.model, config.settings)
     training = {name: value for name, value in asdict(config.train).items() if name in TRAINING}
     return training | full_settings(config.model, config.settings)
 

@@ -15,7 +15,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.subgraph import induce_subgraph
 from mnagt.inference.random_forest import ForestEnsemble
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.wl_features import FEATURES, WLFeatures
+from mnagt.nn.wl_features import FEATURES, NodeSum
 
 Score = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
 """Computes the explained output from the outputs of a model."""
@@ -109,7 +109,7 @@ def _evaluate_on_path(
         path = [(share * h).requires_grad_() for h in inputs]
         with torch.enable_grad():
             value = score(_outputs(model, path, graph))
-            gradients = torch.autograd.grad(value.sum(), path)
+            gradients = torch.autograd.grad(value.sum(), path, materialize_grads=True)  # zero columns are read by none
         slope = sum((h * gradient).sum(dim=1) for h, gradient in zip(inputs, gradients, strict=True))
         values.append(value.detach().cpu())
         slopes.append(torch.as_tensor(slope).view(len(batch), size).cpu())
@@ -123,7 +123,7 @@ def _network(model: Predictor) -> GraphModel:
 def _node_inputs(model: Predictor, graph: GraphBatch) -> list[Float[Tensor, "nodes _"]]:
     """The inputs of nodes: vectors from the encoder, and WL subtree features."""
     network = _network(model)
-    wl_features = (module for module in network.modules() if isinstance(module, WLFeatures))
+    wl_features = (module for module in network.modules() if isinstance(module, NodeSum))
     return [network.encoder(graph), *(module.node_features(graph) for module in wl_features)]
 
 

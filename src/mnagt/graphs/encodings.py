@@ -15,7 +15,8 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.dense import DenseBlock, dense_blocks, normalised_adjacency, normalised_laplacian
 from mnagt.graphs.ego_statistics import ego_statistics
-from mnagt.graphs.weisfeiler_lehman import fragment_colours, wl_colours
+from mnagt.graphs.molecules import morgan_identifiers
+from mnagt.graphs.weisfeiler_lehman import fragment_colours, subtree_colours, wl_colours
 
 EIGENVALUE_TOLERANCE = 1e-8
 """Eigenvalues that differ by less count as one."""
@@ -152,8 +153,10 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "spectrum": spectrum,
     "adjacency-spectrum": adjacency_spectrum,
     "wl-colours": wl_colours,
+    "subtree-colours": subtree_colours,
     "fragment-colours": fragment_colours,
     "ego-statistics": ego_statistics,
+    "morgan-identifiers": morgan_identifiers,
 }
 """Node encodings by name; the second argument says how far they go."""
 

@@ -15,16 +15,36 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.core_numbers import core_numbers
 from mnagt.graphs.ego_statistics import count_ego_networks
 
 ODD = 0x9E3779B97F4A7C15 - 2**64
 """2^64 over the golden ratio, as an int64: its multiples distinguish columns."""
 
 
+STRUCTURAL_COLOURS = 4
+"""Colours that ``subtree_colours`` begins with where nodes have no labels; else there is one."""
+
+
 def wl_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes iterations"]:
     """The colour of each node after 1, ..., ``iterations`` iterations: int32 from 0 to 2^31 - 1."""
     _check_count(iterations)
     return torch.stack(_refine_colours(graph, iterations, graph.node_labels, graph.edge_labels)[1:], dim=1)
+
+
+def subtree_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes colours"]:
+    """The colours of each node after 0, 1, ..., ``iterations`` iterations, for counting them.
+
+    Where nodes have no labels there are ``STRUCTURAL_COLOURS`` at first: those of the degree, of the core number, of
+    degree and triangles, and of all three, from which the iterations begin.
+    """
+    if graph.node_labels is not None:
+        return torch.stack(_refine_colours(graph, iterations, graph.node_labels, graph.edge_labels), dim=1)
+    size, edges_within, _ = count_ego_networks(graph, 1)[:, 0].unbind(1)
+    labels = torch.stack([size - 1, edges_within - size + 1, core_numbers(graph)], dim=1)
+    parts = labels[:, :1], labels[:, 2:], labels[:, :2]
+    first = [shift_right(mix_bits(_hash_labels(part, size) + i), 33).int() for i, part in enumerate(parts)]
+    return torch.stack(first + _refine_colours(graph, iterations, labels, graph.edge_labels), dim=1)
 
 
 def fragment_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes colours"]:

@@ -26,6 +26,7 @@ from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.traced_batch import TracedBatch
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.migrations import EXPORT_INPUTS
+from mnagt.nn.morgan_forest import MorganForest
 from mnagt.tasks import task_to_dict
 from mnagt.version import __version__
 
@@ -165,13 +166,18 @@ def export_inputs(batch: GraphBatch, trained: TrainedModel) -> dict[str, Tensor]
 def _encodings(trained: TrainedModel) -> dict[str, int]:
     """Name and size of the encodings that are inputs of the file. WL colours of labels it computes itself."""
     encodings = trained.model.encodings | ({} if trained.forest is None else trained.forest.encodings)
-    computed = ("wl-colours", "fragment-colours") if trained.model.features.nodes.labels else ()
+    computed = ("wl-colours", "subtree-colours", "fragment-colours") if trained.model.features.nodes.labels else ()
     return {name: size for name, size in encodings.items() if name not in computed}
 
 
 def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]":
     """The model as a program over inputs of any size, and the inputs it was traced on."""
     trained.to("cpu").model.eval()
+    if isinstance(trained.model, MorganForest):
+        raise InputError(
+            "a morgan-forest cannot be exported: its fingerprints are RDKit's, which no exported file can call; use "
+            "`mnagt serve` or load_model"
+        )
     model = ExportedModel(trained)
     inputs = export_inputs(random_graphs(trained.model.features, _TRACED), trained)
     dims = {name: torch.export.Dim(name) for name in ("graphs", "nodes", "edges")}

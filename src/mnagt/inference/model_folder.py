@@ -38,7 +38,7 @@ from mnagt.inference.weights import (
 )
 from mnagt.migrations import rename_weights
 from mnagt.models.registry import build_model, full_settings
-from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.graph_model import GraphModel, SklearnModel
 from mnagt.nn.inference_fusion import FusedModel
 from mnagt.settings import from_dict
 from mnagt.tasks import UNKNOWN, Suggestion, Task, task_from_dict, task_to_dict
@@ -254,7 +254,7 @@ def load_model(folder: Path | str) -> TrainedModel:
         task = task_from_dict(content["task"])
         definition = name, settings, features, task.num_outputs
         with torch.device("meta"), _parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
-            expected = _join_weights(*_build(*definition))
+            expected = _join_weights(*_build(*definition, weights))
     except KeyError as error:
         raise InputError(f"{folder / CONFIG}: no {error} in it; it is damaged or not a model's") from None
     except (TypeError, AttributeError):
@@ -264,7 +264,7 @@ def load_model(folder: Path | str) -> TrainedModel:
     renamed = rename_weights(weights)
     check_weights(expected, renamed, folder / WEIGHTS)
     check_fingerprints(folder, weights, note)
-    model, forest = _build(*definition)
+    model, forest = _build(*definition, weights)
     model.load_state_dict({name: tensor for name, tensor in renamed.items() if not name.startswith(FOREST)})
     if forest is not None:
         forest.load_state_dict(select_prefix(FOREST, renamed))
@@ -278,9 +278,13 @@ def load_model(folder: Path | str) -> TrainedModel:
 
 
 def _build(
-    name: str, settings: Mapping[str, Any], features: Features, outputs: int
+    name: str, settings: Mapping[str, Any], features: Features, outputs: int, weights: Mapping[str, Tensor]
 ) -> tuple[GraphModel, RandomForest | None]:
-    return build_or_explain(name, settings, features, outputs), RandomForest.from_settings(settings, outputs)
+    """The model and its forest, with room for ``weights``."""
+    model = build_or_explain(name, settings, features, outputs)
+    if isinstance(model, SklearnModel):
+        model.resize(weights)
+    return model, RandomForest.from_settings(settings, outputs)
 
 
 def _join_weights(model: GraphModel, forest: RandomForest | None) -> dict[str, Tensor]:

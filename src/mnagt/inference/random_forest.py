@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.weisfeiler_lehman import fragment_colours
+from mnagt.nn.decision_trees import find_leaves, presence_features, take_rows
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import most_common_colours
 from mnagt.tasks import Task
@@ -104,22 +105,13 @@ class RandomForest(nn.Module):
         colours = graph.encodings.get(COLOURS)
         colours = fragment_colours(graph, ITERATIONS) if colours is None else colours
         slot = colours.long() % SLOTS + SLOTS * torch.arange(NUM_COLOURS, device=colours.device)
-        width = self.columns + 1
-        index = graph.graph_of_node[:, None] * width + self.column[slot]
-        features = torch.zeros(graph.num_graphs * width, dtype=torch.uint8, device=colours.device)
-        return features.index_fill(0, index.flatten().long(), 1).view(-1, width)
+        return presence_features(self.column[slot], graph.graph_of_node, graph.num_graphs, self.columns + 1)
 
     def predict(self, features: UInt8[Tensor, "graphs features"]) -> Float[Tensor, "graphs outputs"]:
         """The mean over the trees of each output, corrected for how rare a positive is (``odds``)."""
-        graphs, device = features.shape[0], features.device
-        features, child = features.T.flatten(), self.child.flatten()
-        graph = torch.arange(graphs, dtype=torch.int32, device=device)
-        root = torch.arange(self.outputs * self.trees, dtype=torch.int32, device=device) * self.nodes_per_tree
-        node = root[:, None].expand(-1, graphs)  # tree by tree: a tree is small, and stays in the cache
-        for _ in range(MAX_DEPTH):
-            has = _take(features, _take(self.feature, node) * graphs + graph)
-            node = _take(child, 2 * node + has)
-        mean = _take(self.value, node).unflatten(0, (self.outputs, self.trees)).mean(dim=1).T
+        root = torch.arange(self.outputs * self.trees, dtype=torch.int32, device=features.device) * self.nodes_per_tree
+        leaves = find_leaves(features, self.feature, self.child, root, MAX_DEPTH)
+        mean = take_rows(self.value, leaves).unflatten(0, (self.outputs, self.trees)).mean(dim=1).T
         return mean / (mean + self.odds * (1 - mean))
 
 
@@ -141,8 +133,3 @@ class ForestEnsemble(nn.Module):
         """The outputs of the ensemble from those of the network."""
         network, forest = self.task.to_probability(output), self.forest(graph).to(output.dtype)
         return self.task.from_probability((1 - self.weight) * network + self.weight * forest)
-
-
-def _take(values: Shaped[Tensor, "n"], index: Int[Tensor, "*some"]) -> Shaped[Tensor, "*some"]:
-    """``values[index]``, faster where the index is of 32 bits."""
-    return values.index_select(0, index.flatten()).view(index.shape)

@@ -7,12 +7,13 @@ from torch import nn
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.features import Features
-from mnagt.models.config import ModelConfig, ReadoutConfig, TransformerLayerConfig
+from mnagt.models.config import ModelConfig, ReadoutConfig, TransformerLayerConfig, WLConfig
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import IdentityResidual, Layer, PostNormLayer, feed_forward
 from mnagt.nn.norms import LayerNorm, Norm, pre_norms
-from mnagt.nn.readouts import READOUTS, Readout
+from mnagt.nn.readouts import READOUTS, Concat, Readout
+from mnagt.nn.wl_features import WLFeatures
 
 
 def make_model(
@@ -28,7 +29,8 @@ def make_model(
     """A model of these layers, with the default head.
 
     ``encoder`` replaces an encoder of the nodes' columns, ``readout`` the one that ``config`` names. ``layers`` are
-    modules from (x, graph) to x; a generator makes them after the encoder.
+    modules from (x, graph) to x; a generator makes them after the encoder. WL subtree features that ``config`` asks for
+    stand beside the readout.
 
     >>> from mnagt.nn.convolutions import GIN
     >>> make_model(ReadoutConfig(dim=8, readout="mean"), Features(), 3, [GIN(8)]).readout
@@ -39,8 +41,26 @@ def make_model(
     if readout is None:
         assert isinstance(config, ReadoutConfig)
         readout = READOUTS[config.readout](config.dim)
+    if isinstance(config, WLConfig) and config.wl_iterations:
+        readout = Concat([readout, make_wl_features(config)])
     head = make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, head_dropout)
     return GraphModel(encoder, layers, readout, head, features)
+
+
+def make_wl_features(config: WLConfig) -> WLFeatures:
+    """The WL subtree features that ``config`` asks for.
+
+    >>> make_wl_features(WLConfig(dim=8, wl_iterations=3)).encodings
+    {'wl-colours': 3}
+    """
+    assert config.wl_iterations
+    return WLFeatures(
+        config.dim,
+        config.wl_iterations,
+        vocabulary_size=config.wl_vocabulary_size,
+        dropout=config.wl_dropout,
+        min_graphs=config.wl_min_graphs,
+    )
 
 
 def make_layer(

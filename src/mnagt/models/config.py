@@ -1,14 +1,14 @@
 """Settings that models have in common; a model's settings inherit those that it has."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from mnagt.errors import InputError
 from mnagt.graphs.features import Columns, Features
 from mnagt.nn.convolutions import CONVOLUTIONS, resolve_convolution
 from mnagt.nn.norms import NORMS
 from mnagt.nn.readouts import READOUTS
-from mnagt.settings import Fraction, Ge, Le, OneOf, PositiveInt, Settings
+from mnagt.settings import Fraction, Ge, Le, NonNegativeInt, OneOf, PositiveInt, Settings
 
 MAX_REPEATS = 1000
 """A setting may come with somebody else's model; more layers than this are refused before they are built."""
@@ -18,22 +18,33 @@ Repeats = Annotated[int, Ge(1), Le(MAX_REPEATS)]
 OptionalRepeats = Annotated[int, Ge(0), Le(MAX_REPEATS)]
 ReadoutName = Annotated[str, OneOf(READOUTS)]
 NormName = Annotated[str, OneOf(NORMS)]
+_Config = TypeVar("_Config", bound="WidthConfig")
 
 
 @dataclass(frozen=True)
-class ModelConfig(Settings):
-    """Width, depth and dropout of a model."""
+class WidthConfig(Settings):
+    """Width of a model."""
 
     dim: PositiveInt = 64
     """Width of node vectors."""
+
+    def resolve(self: _Config, features: Features, outputs: int) -> _Config:
+        """The settings with values in place of 'auto' and None, for graphs with these features."""
+        return replace(self, **self.automatic(features, outputs))
+
+    def automatic(self, features: Features, outputs: int) -> dict[str, Any]:
+        """The values that ``resolve`` puts in place; a class adds those of its own settings."""
+        return {}
+
+
+@dataclass(frozen=True)
+class ModelConfig(WidthConfig):
+    """Width, depth and dropout of a model with layers."""
+
     depth: Repeats = 4
     """Layers."""
     dropout: Fraction = 0.0
     """Share of a layer's output dropped in training."""
-
-    def resolve(self, features: Features, outputs: int) -> "ModelConfig":
-        """The settings with values in place of 'auto' and None, for graphs with these features."""
-        return self
 
 
 @dataclass(frozen=True)
@@ -51,8 +62,8 @@ class ConvolutionConfig(ModelConfig):
     conv: Annotated[str, OneOf(("auto", *CONVOLUTIONS))] = "auto"
     """Message passing: gin, gcn, gine and gcne (read edges); auto is gine where edges carry columns, else gin."""
 
-    def resolve(self, features: Features, outputs: int) -> "ConvolutionConfig":
-        return replace(self, conv=resolve_convolution(self.conv, features.edges))
+    def automatic(self, features: Features, outputs: int) -> dict[str, Any]:
+        return super().automatic(features, outputs) | {"conv": resolve_convolution(self.conv, features.edges)}
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,26 @@ class HeadDropoutConfig(ModelConfig):
 
     head_dropout: Fraction = 0.0
     """Share of the head's hidden units dropped in training."""
+
+
+@dataclass(frozen=True)
+class WLConfig(WidthConfig):
+    """WL subtree features beside the readout."""
+
+    wl_iterations: NonNegativeInt | None = 0
+    """WL iterations whose subtree features stand beside the readout; 0 for none. If it is none: 4 where nodes have
+    labels, 1 where they have no features, else 0."""
+    wl_vocabulary_size: PositiveInt = 8192
+    """WL colours of each iteration that have a vector, at most: those that most training graphs have."""
+    wl_min_graphs: PositiveInt = 2
+    """Training graphs that must have a WL colour for it to have a vector."""
+    wl_dropout: Fraction = 0.6
+    """Share of WL colours left out in training."""
+
+    def automatic(self, features: Features, outputs: int) -> dict[str, Any]:
+        iterations = 4 if features.nodes.labels else 0 if features.nodes else 1
+        iterations = iterations if self.wl_iterations is None else self.wl_iterations
+        return super().automatic(features, outputs) | {"wl_iterations": iterations}
 
 
 @dataclass(frozen=True)
@@ -107,6 +138,11 @@ class TransformerLayerConfig(ReadoutConfig):
     ffn: PositiveInt = 2
     """Width of the feed-forward network, in widths of a node."""
     dropout: Fraction = 0.1
+
+
+@dataclass(frozen=True)
+class SklearnConfig(Settings):
+    """Settings of a model that scikit-learn fits: it has no epochs, and those of training do not concern it."""
 
 
 @dataclass(frozen=True)

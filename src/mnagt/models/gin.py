@@ -1,7 +1,8 @@
 """GIN: sums over neighbours.
 
 Xu, Hu, Leskovec, Jegelka: How Powerful are Graph Neural Networks?, 2019. Differs from the original in its readout (the
-last layer's nodes, not every layer's), and in reading edge columns (GINE).
+last layer's nodes, not every layer's), in reading edge columns (GINE), and in WL subtree features beside the readout,
+if ``wl_iterations`` asks for them.
 """
 
 from dataclasses import dataclass
@@ -9,14 +10,14 @@ from typing import Annotated
 
 from mnagt.graphs.features import Features
 from mnagt.models.builders import make_model
-from mnagt.models.config import ConvolutionConfig, HeadDropoutConfig, ReadoutConfig
+from mnagt.models.config import ConvolutionConfig, HeadDropoutConfig, ReadoutConfig, WLConfig
 from mnagt.nn.convolutions import Block, convolution
 from mnagt.nn.graph_model import GraphModel
 from mnagt.settings import OneOf
 
 
 @dataclass(frozen=True)
-class GinConfig(ReadoutConfig, ConvolutionConfig, HeadDropoutConfig):
+class GinConfig(WLConfig, ReadoutConfig, ConvolutionConfig, HeadDropoutConfig):
     """Settings of ``gin``.
 
     >>> GinConfig(conv="gine").conv

@@ -5,7 +5,8 @@ layer is that of their code and of PyTorch Geometric's ``GPSConv``; ``conv = "ga
 for molecules (Bresson, Laurent: Residual Gated Graph ConvNets, 2017).
 
 GPS has a stack of its own: a layer adds two normalised branches, each with a residual. Differs from the original in
-GIN's BatchNorm, and in encodings (RWSE, LapPE) that go through a linear map and are added to the nodes.
+GIN's BatchNorm, in encodings (RWSE, LapPE) that go through a linear map and are added to the nodes, and in WL subtree
+features beside the readout, if ``wl_iterations`` asks for them.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from mnagt.models.config import (
     ReadoutName,
     Repeats,
     SplitHeadsConfig,
+    WLConfig,
 )
 from mnagt.nn.convolutions import CONVOLUTIONS, convolution
 from mnagt.nn.encoders import NodeEncoder
@@ -36,7 +38,7 @@ from mnagt.settings import Fraction, NonNegativeInt, OneOf
 
 
 @dataclass(frozen=True)
-class GpsConfig(ReadoutConfig, ConvolutionConfig, SplitHeadsConfig, AttentionDropoutConfig):
+class GpsConfig(WLConfig, ReadoutConfig, ConvolutionConfig, SplitHeadsConfig, AttentionDropoutConfig):
     depth: Repeats = 5
     conv: Annotated[str, OneOf({"auto", "gated", *CONVOLUTIONS})] = "auto"
     """Message passing beside attention: gin, gcn, gine and gcne (read edges), gated (reads edges, and changes them

@@ -6,9 +6,9 @@ small GNN; a message-passing step takes the place of ÂX in eq. 11; BatchNorm fo
 that carry columns (bonds) are read by both.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from torch import nn
 
@@ -17,20 +17,20 @@ from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
 from mnagt.errors import InputError
 from mnagt.graphs.features import Columns, Features
-from mnagt.models.config import GnnTransformerConfig, HeadDropoutConfig, NormName, OptionalRepeats, Repeats
-from mnagt.nn.convolutions import CONVOLUTIONS, Block, convolution, resolve_convolution
+from mnagt.models.builders import make_wl_features
+from mnagt.models.config import GnnTransformerConfig, HeadDropoutConfig, NormName, OptionalRepeats, Repeats, WLConfig
+from mnagt.nn.convolutions import CONVOLUTIONS, Block, convolution
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.gated_gcn import GatedGcn, GatedStack
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import ConvolutionLayer, IdentityResidual, Layer, LayerScale, SkipResidual, feed_forward
 from mnagt.nn.norms import NORMS, pre_norms
 from mnagt.nn.readouts import READOUTS, Concat
-from mnagt.nn.wl_features import WLFeatures
 from mnagt.settings import Fraction, Ge, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 
 
 @dataclass(frozen=True)
-class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
+class MnagtConfig(WLConfig, GnnTransformerConfig, HeadDropoutConfig):
     """Settings of ``mnagt``.
 
     >>> MnagtConfig(max_hop=2).resolve(Features(), outputs=2).wl_iterations
@@ -79,12 +79,6 @@ class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
     wl_iterations: NonNegativeInt | None = None
     """WL iterations whose subtree features stand beside the readout; 0 for none. If not given: 4 where nodes have
     labels, 1 where they have no features, else 0."""
-    wl_vocabulary_size: PositiveInt = 8192
-    """WL colours of each iteration that have a vector, at most: those that most training graphs have."""
-    wl_min_graphs: PositiveInt = 2
-    """Training graphs that must have a WL colour for it to have a vector."""
-    wl_dropout: Fraction = 0.6
-    """Share of WL colours left out in training."""
     head: Literal["auto", "mlp", "linear"] = "auto"
     """From the graph's vector to outputs: an MLP with one hidden layer, or a linear map of the normalised vector; auto
     is linear where there are more outputs than dim."""
@@ -103,28 +97,19 @@ class MnagtConfig(GnnTransformerConfig, HeadDropoutConfig):
         if self.attention == "linear" and self.eigenpairs:
             raise InputError("linear attention has no scores to add a neighbourhood to; set eigenpairs to 0")
 
-    def resolve(self, features: Features, outputs: int) -> "MnagtConfig":
-        iterations = 4 if features.nodes.labels else 0 if features.nodes else 1
+    def automatic(self, features: Features, outputs: int) -> dict[str, Any]:
         radius = 0 if features.nodes else 1
-        return replace(
-            self,
-            conv=resolve_convolution(self.conv, features.edges),
-            wl_iterations=iterations if self.wl_iterations is None else self.wl_iterations,
-            ego_radius=radius if self.ego_radius is None else self.ego_radius,
-            head=default_head(self.dim, outputs) if self.head == "auto" else self.head,
-        )
+        return super().automatic(features, outputs) | {
+            "ego_radius": radius if self.ego_radius is None else self.ego_radius,
+            "head": default_head(self.dim, outputs) if self.head == "auto" else self.head,
+        }
 
 
 def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
     """Multi-neighbourhood attention, GNN-built kernels, WL subtree features (the default)."""
     config = config.resolve(features, outputs)
     assert config.head != "auto"
-    wl_features = []
-    if config.wl_iterations:
-        size, dropout, min_graphs = config.wl_vocabulary_size, config.wl_dropout, config.wl_min_graphs
-        wl_features = [
-            WLFeatures(config.dim, config.wl_iterations, vocabulary_size=size, dropout=dropout, min_graphs=min_graphs)
-        ]
+    wl_features = [make_wl_features(config)] if config.wl_iterations else []
     head = make_head(config.head, (1 + len(wl_features)) * config.dim, config.dim, outputs, config.head_dropout)
     encoder = NodeEncoder(
         features.nodes,

@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mnagt.graphs.features import Features
-from mnagt.models.config import ModelConfig
+from mnagt.graphs.molecules import MOLECULES
+from mnagt.models.config import SklearnConfig, WidthConfig
+from mnagt.models.counts import CountsConfig, counts
 from mnagt.models.gat import GatConfig, gat
 from mnagt.models.gcn import GcnConfig, gcn
 from mnagt.models.gin import GinConfig, gin
@@ -20,6 +22,7 @@ from mnagt.models.grpe import GrpeConfig, grpe
 from mnagt.models.gt import GtConfig, gt
 from mnagt.models.mnagt import MnagtConfig, mnagt
 from mnagt.models.mnagt_paper import PaperConfig, mnagt_paper
+from mnagt.models.morgan_forest import MorganForestConfig, morgan_forest
 from mnagt.models.sage import SageConfig, sage
 from mnagt.models.sagpool import SagPoolConfig, sagpool
 from mnagt.models.san import SanConfig, san
@@ -28,6 +31,7 @@ from mnagt.models.set2set import Set2SetConfig, set2set
 from mnagt.models.sortpool import SortPoolConfig, sortpool
 from mnagt.models.transformer import TransformerConfig, transformer
 from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
+from mnagt.models.wl_linear import WLLinearConfig, wl_linear
 from mnagt.nn.graph_model import GraphModel
 from mnagt.registry import lookup
 from mnagt.settings import from_dict
@@ -41,6 +45,13 @@ class Entry:
     build: Callable[[Any, Features, int], GraphModel]
     family: str
     paper: str
+    reads: Features | None = None
+    """The columns that graphs must have; None for any."""
+
+    @property
+    def is_fitted_by_sklearn(self) -> bool:
+        """Whether scikit-learn fits the model (``training/sklearn_trainer.py``), in place of epochs of training."""
+        return issubclass(self.config, SklearnConfig)
 
     @property
     def summary(self) -> str:
@@ -71,6 +82,9 @@ MODELS: dict[str, Entry] = {
     "set2set": Entry(Set2SetConfig, set2set, "pooling", "Vinyals 2016"),
     "sortpool": Entry(SortPoolConfig, sortpool, "pooling", "Zhang 2018"),
     "sagpool": Entry(SagPoolConfig, sagpool, "pooling", "Lee 2019"),
+    "counts": Entry(CountsConfig, counts, "features", "Shervashidze 2011"),
+    "wl-linear": Entry(WLLinearConfig, wl_linear, "features", "Shervashidze 2011"),
+    "morgan-forest": Entry(MorganForestConfig, morgan_forest, "features", "Rogers 2010", reads=MOLECULES),
 }
 
 
@@ -98,7 +112,7 @@ def _read_settings(name: str, settings: Mapping[str, Any]) -> Any:
 
 def _resolve(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> Any:
     config = _read_settings(name, settings)
-    return config.resolve(features, outputs) if isinstance(config, ModelConfig) else config
+    return config.resolve(features, outputs) if isinstance(config, WidthConfig) else config
 
 
 def build_model(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:

@@ -177,6 +177,20 @@ class NodeEncoder(nn.Module):
         return {name: size for name, size in sizes.items() if size}
 
 
+class NoEncoder(NodeEncoder):
+    """Vectors without columns, for a model whose readout reads the graph alone."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+
+    def forward(self, graph: GraphBatch) -> NodeVectors:
+        return torch.zeros(graph.num_nodes, 0, device=graph.device)
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        return {}
+
+
 def _encode(graph: GraphBatch, name: str, compute: Callable[[GraphBatch, int], Tensor], size: int) -> Tensor:
     """The encoding that the batch brings, else a newly computed one."""
     encoding = graph.encodings.get(name)

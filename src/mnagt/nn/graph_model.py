@@ -1,15 +1,15 @@
 """``GraphModel``, which all models are: encoder, layers, readout and head."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.dropout import Dropout
-from mnagt.errors import InputError
+from mnagt.errors import InputError, join_names
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import ENCODINGS
 from mnagt.graphs.features import Features
@@ -105,6 +105,26 @@ class GraphModel(nn.Module):
     @property
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.parameters())
+
+
+class SklearnModel(GraphModel):
+    """A model that scikit-learn fits (``training/sklearn_trainer.py``) and PyTorch evaluates.
+
+    The tensors named in ``sized`` are tables with as many rows as the training graphs made them: ``resize`` makes room.
+    """
+
+    sized: ClassVar[tuple[str, ...]] = ()
+
+    def resize(self, weights: Mapping[str, Tensor]) -> None:
+        """Give the tables as many rows as they have in ``weights``; what they hold is not copied."""
+        rows = {len(weights[name]) for name in self.sized if name in weights and weights[name].ndim}
+        if len(rows) > 1:
+            raise InputError(f"its tables have {join_names(map(str, sorted(rows)))} rows; restore it or train again")
+        for name in self.sized if rows else ():
+            path, _, leaf = name.rpartition(".")
+            owner, table = self.get_submodule(path), self.state_dict()[name]
+            resized = table.new_empty(*rows, *table.shape[1:])
+            setattr(owner, leaf, nn.Parameter(resized) if leaf in owner._parameters else resized)
 
 
 def make_head(kind: HeadKind, width: int, dim: int, outputs: int, dropout: float = 0.0) -> nn.Sequential:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
@@ -18,7 +18,24 @@ SLOTS = 2**18
 """Colours are looked up modulo this: one in thirty unknown ones is taken for one of 8,192 known."""
 
 
-class WLFeatures(Readout):
+class NodeSum(Readout):
+    """A sum over nodes of vectors that are read off the graph alone, not off what the layers make of it."""
+
+    def node_features(self, graph: GraphBatch) -> NodeVectors:
+        """The summand of each node."""
+        raise NotImplementedError
+
+    def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[NodeVectors, GraphBatch]:
+        """Adds the features of the nodes to the graph's encodings, unless they are there."""
+        if FEATURES in graph.encodings:
+            return x, graph
+        return x, replace(graph, encodings={**graph.encodings, FEATURES: self.node_features(graph)})
+
+    def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
+        return graph.nodes_of @ graph.encodings[FEATURES]
+
+
+class WLFeatures(NodeSum):
     r"""A readout :math:`\sum_v \sum_r T_r[c_r(v)]`, where :math:`c_r(v)` is node v's WL colour after r iterations.
 
     It reads the graph alone, not what the layers make of it. A linear map of it is a linear model over subtree counts,
@@ -55,15 +72,6 @@ class WLFeatures(Readout):
             row.copy_(~(torch.arange(SLOTS) % self.vocabulary_size + r * self.vocabulary_size))
             vocabulary = most_common_colours(colours[:, r], graph, self.vocabulary_size, self.min_graphs)
             row[vocabulary % SLOTS] = torch.arange(len(vocabulary), dtype=torch.int32) + r * self.vocabulary_size
-
-    def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[NodeVectors, GraphBatch]:
-        """Adds the features of the nodes to the graph's encodings, unless they are there."""
-        if FEATURES in graph.encodings:
-            return x, graph
-        return x, replace(graph, encodings={**graph.encodings, FEATURES: self.node_features(graph)})
-
-    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
-        return graph.nodes_of @ graph.encodings[FEATURES]
 
     def node_features(self, graph: GraphBatch) -> NodeVectors:
         r"""The summand of each node, :math:`\sum_r T_r[c_r(v)]`."""

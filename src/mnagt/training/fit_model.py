@@ -17,7 +17,7 @@ from mnagt.devices import device_name, pick_device
 from mnagt.inference.model_folder import TrainedModel, build_or_explain
 from mnagt.inference.outputs import matmul_precision
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
-from mnagt.models.registry import resolve_settings
+from mnagt.models.registry import MODELS, resolve_settings
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import COLOURS, WLFeatures
 from mnagt.runs.config import RunConfig, TrainConfig
@@ -26,6 +26,7 @@ from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_forest import check_can_grow, fit_forest
 from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
+from mnagt.training.sklearn_trainer import SklearnTrainer
 from mnagt.training.trainer import Trainer
 
 
@@ -49,11 +50,11 @@ class FittedModel:
     """A trained model, and what it was trained with."""
 
     config: RunConfig
-    """Its model settings have values in place of 'auto' and None."""
+    """Its model settings have values in place of 'auto' and None, also those that validation chose."""
     model: GraphModel
     forest: RandomForest | None
     dataset: PackedDataset
-    trainer: Trainer
+    trainer: Trainer | SklearnTrainer
     seconds: float
     """Spent training, validating and growing the forest."""
 
@@ -119,6 +120,19 @@ def fit_model(
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
         model = build_or_explain(config.model, settings, dataset.features, task.num_outputs)
+    common: dict[str, Any] = {
+        "device": device,
+        "checkpoint": checkpoint,
+        "reporter": reporter,
+        "should_stop": should_stop,
+        "ranks": ranks,
+    }
+    if MODELS[config.model].is_fitted_by_sklearn:
+        trainer = SklearnTrainer(config, model, dataset, split, task, **common)
+        on_start(config)
+        trainer.run()
+        config = replace(config, settings=trainer.settings)
+        return FittedModel(config, trainer.model, None, dataset, trainer, trainer.at.seconds)
     forest = RandomForest.from_settings(settings, task.num_outputs)
     if forest is not None:
         check_can_grow(task, dataset.targets)
@@ -127,18 +141,7 @@ def fit_model(
     check_memory(model, dataset, config.train, device)
     with explain_out_of_memory(device, config):
         on_start(config)
-        trainer = Trainer(
-            model,
-            dataset,
-            split,
-            task,
-            config.train,
-            device=device,
-            checkpoint=checkpoint,
-            reporter=reporter,
-            should_stop=should_stop,
-            ranks=ranks,
-        )
+        trainer = Trainer(model, dataset, split, task, config.train, **common)
         trainer.run()
     start = time.monotonic()
     if forest is not None:

@@ -122,8 +122,7 @@ class Trainer:
         self._forward = self._network
         self.ema = copy.deepcopy(model) if config.ema_decay else None
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
-        nodes = max(float(dataset.sizes.double().mean()), 1.0)
-        self.evaluation_batch_size = max(config.batch_size, min(EVALUATION_GRAPHS, int(EVALUATION_NODES / nodes)))
+        self.evaluation_batch_size = evaluation_batch_size(dataset, config)
         self.at = Position()
         self.best: dict[str, Tensor] = {}
         can_capture = ops.is_usable(self.device) and self.dataset.is_resident and not ranks.is_distributed
@@ -153,11 +152,7 @@ class Trainer:
     def _epoch(self) -> None:
         at, loss = self.at, self._train_epoch()
         output, target = self._validate(), self.dataset.targets[self.split.valid.to(self.device)]
-        valid = self.ranks.broadcast_from_rank0(lambda: self.task.scores(output, target))
-        if math.isnan(valid[self.task.metric]):
-            raise InputError(
-                f"the validation part has no {self.task.metric}: its targets are all alike; split otherwise"
-            )
+        valid = self.ranks.broadcast_from_rank0(lambda: validation_scores(self.task, output, target))
         at.epoch, at.step, at.loss = at.epoch + 1, 0, 0.0
         record = {"epoch": at.epoch, "loss": loss, "lr": self._rate(at.epoch * self.steps_per_epoch - 1)}
         at.history.append(record | {f"valid_{name}": score for name, score in valid.items()})
@@ -352,6 +347,20 @@ def _model_weights(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tens
     """The weights of a network under ``prefix``. (0.1 kept a forest beside it, which was not yet grown.)"""
     weights = rename_weights(select_prefix(prefix, tensors))
     return {name: tensor for name, tensor in weights.items() if not name.startswith("forest.")}
+
+
+def evaluation_batch_size(dataset: PackedDataset, config: TrainConfig) -> int:
+    """Graphs that are evaluated at once."""
+    nodes = max(float(dataset.sizes.double().mean()), 1.0)
+    return max(config.batch_size, min(EVALUATION_GRAPHS, int(EVALUATION_NODES / nodes)))
+
+
+def validation_scores(task: Task, output: Tensor, target: Tensor) -> dict[str, float]:
+    """The scores of the validation part; an error where it has none by which to choose."""
+    scores = task.scores(output, target)
+    if math.isnan(scores[task.metric]):
+        raise InputError(f"the validation part has no {task.metric}: its targets are all alike; split otherwise")
+    return scores
 
 
 @torch.no_grad()

@@ -19,16 +19,13 @@ from mnagt.data.readers.dataset_files import DatasetFiles, find_ogb_files
 from mnagt.data.readers.number_tables import BINARY_LABELS, OPTIONAL_FLOATS
 from mnagt.data.splits import PARTS, Split
 from mnagt.errors import InputError
+from mnagt.graphs.molecules import ATOMS, BONDS
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.tasks import MultiLabel, Regression, SubTokens, Task, Unlabelled, word_keys
 
 VERSION = "ogb-1"
 """Changes whenever the same files would be read differently."""
 
-ATOMS = (119, 5, 12, 12, 10, 6, 6, 2, 2)
-"""Categories of element, chirality, degree, charge, hydrogens, radical electrons, hybrid, aromatic, in a ring."""
-BONDS = (5, 6, 2)
-"""Categories of bond type, stereo, conjugated."""
 DEEPEST = 20
 EDGE_KINDS = ("child", "parent", "next token", "token before")
 

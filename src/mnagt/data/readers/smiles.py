@@ -23,15 +23,15 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import rdkit_worker
-from mnagt.data.readers.ogb import ATOMS, BONDS, Links, pack_molecules
+from mnagt.data.readers.ogb import Links, pack_molecules
 from mnagt.data.splits import Split, ordered_group_split
 from mnagt.errors import InputError
-from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.molecules import MOLECULES
 
 VERSION = "smiles-1"
 """Changes whenever the same SMILES would give another graph."""
 
-FEATURES = Features(Columns(ATOMS), Columns(BONDS))
+FEATURES = MOLECULES
 """The columns of these graphs. A model that reads these columns can predict from SMILES."""
 
 _CHUNK = 1000

@@ -1,0 +1,95 @@
+"""Molecules as graphs: the columns of OGB's featuriser, and Morgan fingerprints of molecules rebuilt from them."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.features import Columns, Features
+
+if TYPE_CHECKING:
+    from rdkit.Chem import Mol
+
+ATOMS = (119, 5, 12, 12, 10, 6, 6, 2, 2)
+"""Categories of element, chirality, degree, charge, hydrogens, radical electrons, hybrid, aromatic, in a ring."""
+BONDS = (5, 6, 2)
+"""Categories of bond type, stereo, conjugated."""
+MOLECULES = Features(Columns(ATOMS), Columns(BONDS))
+"""The columns of molecules. A model that reads these columns can predict from SMILES."""
+
+_BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "UNSPECIFIED")
+
+
+def morgan_identifiers(graph: GraphBatch, radius: int) -> Int[Tensor, "atoms radii"]:
+    """The identifiers of the Morgan fingerprint (ECFP) around each atom, for radius 0 to ``radius``: RDKit's 32 bits.
+
+    -1 where an environment has the same bonds as another, which RDKit counts once. The fingerprint of b bits has those
+    that are identifiers modulo b. ``graph`` has the columns ``MOLECULES``.
+
+    >>> from mnagt import read_smiles
+    >>> morgan_identifiers(read_smiles(["CO"]).graphs.batch(torch.tensor([0])), 1)
+    tensor([[2246728737, 3975275337],
+            [ 864662311,         -1]])
+    """
+    try:
+        from rdkit.Chem.rdFingerprintGenerator import AdditionalOutput, GetMorganGenerator
+        from rdkit.rdBase import BlockLogs
+    except ImportError:
+        raise InputError(
+            "Morgan fingerprints need RDKit, which is not installed: pip install 'mnagt[molecules]'"
+        ) from None
+    generator, collected = GetMorganGenerator(radius=radius), AdditionalOutput()
+    collected.AllocateBitInfoMap()
+    identifiers = torch.full((graph.num_nodes, radius + 1), -1)
+    with BlockLogs():
+        for start, molecule in zip(graph.node_ptr.tolist(), rebuild_molecules(graph), strict=False):
+            generator.GetSparseFingerprint(molecule, additionalOutput=collected)
+            found = [(start + atom, r, bit) for bit, at in collected.GetBitInfoMap().items() for atom, r in at]
+            atom, r, bit = torch.tensor(found, dtype=torch.long).view(-1, 3).unbind(1)
+            identifiers[atom, r] = bit
+    return identifiers.to(graph.device)
+
+
+def rebuild_molecules(graph: GraphBatch) -> "Iterator[Mol]":
+    """RDKit's molecules from the columns ``MOLECULES``: elements, charges, hydrogens, radicals, aromaticity and bonds.
+
+    Isotopes and chirality are not restored. Nothing is refused: valences are not checked, and what a column calls
+    'other' becomes an atom or a bond of no kind.
+    """
+    if graph.node_labels is None or graph.edge_labels is None:
+        raise InputError("a molecule has columns of atoms and of bonds, and these graphs lack some")
+    atoms = graph.node_labels.tolist()
+    ends = zip(*graph.edge_index.tolist(), graph.edge_labels[:, 0].tolist(), strict=True)
+    bonds: list[dict[tuple[int, int], int]] = [{} for _ in range(graph.num_graphs)]
+    graph_of, starts = graph.graph_of_node.tolist(), graph.node_ptr.tolist()
+    for i, j, kind in ends:
+        if i != j:
+            start, of_graph = starts[graph_of[i]], bonds[graph_of[i]]
+            pair = min(i, j) - start, max(i, j) - start
+            of_graph[pair] = max(kind, of_graph.get(pair, kind))
+    for g, of_graph in enumerate(bonds):
+        yield _rebuild_molecule(atoms[starts[g] : starts[g + 1]], of_graph)
+
+
+def _rebuild_molecule(atoms: Sequence[Sequence[int]], bonds: dict[tuple[int, int], int]) -> "Mol":
+    from rdkit.Chem import Atom, BondType, FastFindRings, RWMol
+
+    kinds: list[Any] = [getattr(BondType, name) for name in _BOND_TYPES]
+    molecule = RWMol()
+    for number, _, _, charge, hydrogens, radicals, _, is_aromatic, _ in atoms:
+        atom = Atom(number + 1 if 0 <= number < ATOMS[0] - 1 else 0)
+        atom.SetFormalCharge(charge - 5)
+        atom.SetNumExplicitHs(max(0, hydrogens))
+        atom.SetNoImplicit(True)
+        atom.SetNumRadicalElectrons(max(0, radicals))
+        atom.SetIsAromatic(is_aromatic == 1)
+        molecule.AddAtom(atom)
+    for (i, j), kind in bonds.items():
+        molecule.AddBond(i, j, kinds[kind])
+    molecule.UpdatePropertyCache(strict=False)
+    FastFindRings(molecule)
+    return molecule

@@ -1,0 +1,44 @@
+"""A random forest over Morgan fingerprints: what chemists have without deep learning.
+
+Rogers, Hahn: Extended-Connectivity Fingerprints, 2010; Breiman: Random Forests, 2001. The fingerprint is RDKit's, of a
+molecule rebuilt from the columns of its graph (``graphs/molecules.py``).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from mnagt.errors import InputError
+from mnagt.graphs.features import Features
+from mnagt.graphs.molecules import MOLECULES
+from mnagt.models.config import SklearnConfig
+from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.morgan_forest import MorganForest
+from mnagt.settings import Ge, Le, PositiveInt
+
+
+@dataclass(frozen=True)
+class MorganForestConfig(SklearnConfig):
+    """Settings of ``morgan-forest``.
+
+    >>> MorganForestConfig().bits
+    2048
+    """
+
+    radius: Annotated[int, Ge(0), Le(8)] = 2
+    """Radius of the fingerprint, in bonds."""
+    bits: Annotated[int, Ge(16), Le(2**16)] = 2048
+    """Bits of the fingerprint."""
+    num_trees: Annotated[int, Ge(1), Le(10_000)] = 300
+    """Trees for each output."""
+    min_samples_leaf: PositiveInt = 2
+    """Training molecules in a leaf, at least."""
+
+
+def morgan_forest(config: MorganForestConfig, features: Features, outputs: int) -> GraphModel:
+    """A random forest over Morgan fingerprints of molecules, fitted by scikit-learn."""
+    if features != MOLECULES:
+        raise InputError(
+            "morgan-forest reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
+            "molecules have, and these graphs have others; choose wl-linear"
+        )
+    return MorganForest(features, outputs, config.radius, config.bits, config.num_trees)

@@ -1,0 +1,58 @@
+"""What a model that scikit-learn fits is to learn."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split
+from mnagt.nn.graph_model import GraphModel
+from mnagt.tasks import MultiLabel, SingleLabel, Task
+from mnagt.training.trainer import Interrupted
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Graphs, their targets, and the settings with which a model is fitted to them."""
+
+    model: GraphModel
+    """With fresh weights: it says which features of graphs it reads."""
+    settings: Mapping[str, Any]
+    dataset: PackedDataset
+    """On the CPU, with the model's encodings."""
+    split: Split
+    task: Task
+    seed: int
+    should_stop: Callable[[], bool] = lambda: False
+
+    @property
+    def can_choose(self) -> bool:
+        """Whether the validation part can choose settings: a part of the training graphs would choose the largest."""
+        return not bool(torch.isin(self.split.valid, self.split.train).any())
+
+    def targets(self) -> Float[Tensor, "train outputs"]:
+        """The value of each output for a perfect prediction: 0 or 1, or standardised numbers; NaN where missing."""
+        return self.task.target_probability(self.dataset.targets[self.split.train].cpu())
+
+    def sample_weights(self, targets: Float[Tensor, "train outputs"]) -> Float[Tensor, "train outputs"]:
+        """The weight of each graph for each output: those of classes, if the task has any."""
+        match self.task:
+            case SingleLabel(weights=weights) if weights:
+                return (targets.nan_to_num() @ torch.tensor(weights))[:, None].expand_as(targets)
+            case MultiLabel(weights=weights) if weights:
+                return torch.where(targets == 1, torch.tensor(weights), 1.0)
+            case _:
+                return torch.ones_like(targets)
+
+    def check_stop(self) -> None:
+        """End the fit if a user asked for it."""
+        if self.should_stop():
+            raise Interrupted
+
+
+Fitted = tuple[dict[str, Any], dict[str, Tensor]]
+"""The settings in full, as they were chosen, and the weights of a model with these settings."""

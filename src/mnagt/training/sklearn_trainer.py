@@ -1,0 +1,131 @@
+"""Fits models with scikit-learn where ``Trainer`` would train them for epochs."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mnagt.data.encodings import with_encodings
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split
+from mnagt.errors import InputError
+from mnagt.inference.model_folder import build_or_explain
+from mnagt.inference.weights import check_weights, load_tensors, save_tensors
+from mnagt.nn.graph_model import GraphModel, SklearnModel
+from mnagt.runs.config import RunConfig
+from mnagt.tasks import Task
+from mnagt.training.distributed import ALONE, Ranks
+from mnagt.training.fit_morgan_forest import fit_morgan_forest
+from mnagt.training.fit_wl_linear import fit_wl_linear
+from mnagt.training.progress import Reporter
+from mnagt.training.sklearn_problem import Fitted, Problem
+from mnagt.training.trainer import Position, evaluation_batch_size, validation_scores
+
+FITS: dict[str, Callable[[Problem], Fitted]] = {"wl-linear": fit_wl_linear, "morgan-forest": fit_morgan_forest}
+"""What fits each model."""
+
+
+class SklearnTrainer:
+    """Fits the model of ``config`` to ``split.train``; ``split.valid`` chooses what its settings leave open.
+
+    In place of ``Trainer``, with the same attributes: the fit is an epoch, and the history has one record. With a
+    ``checkpoint`` path the fitted model is saved there, and loaded if the file exists. In distributed training rank 0
+    fits. The test part is not read.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model: GraphModel,
+        dataset: PackedDataset,
+        split: Split,
+        task: Task,
+        *,
+        device: torch.device | str = "cpu",
+        checkpoint: Path | None = None,
+        reporter: Reporter | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        _check(config, task)
+        self.config, self.split, self.task, self.ranks = config, split, task, ranks
+        self.checkpoint, self.reporter, self.device = checkpoint, reporter or Reporter(), torch.device(device)
+        self.model, self.settings, self.at = model, dict(config.settings), Position()
+        dataset = with_encodings(dataset, model.encodings)
+        self.problem = Problem(model, self.settings, dataset, split, task, config.train.seed, should_stop)
+        self.dataset = dataset.to(self.device)
+        self.evaluation_batch_size = evaluation_batch_size(dataset, config.train)
+
+    def run(self) -> Position:
+        """Fit the model, unless the checkpoint has it fitted."""
+        path = self.checkpoint
+        found = self.ranks.broadcast_from_rank0(lambda: load_tensors(path) if path and path.exists() else None)
+        if found is not None:
+            self._restore(*found)
+        self.reporter.begin(1, 1, self.at.history)
+        if found is None:
+            start = time.monotonic()
+            self._set_model(*self.ranks.broadcast_from_rank0(lambda: FITS[self.config.model](self.problem)))
+            record, best = self._evaluate()
+            self.at = Position(1, 0, 0.0, 1, best, [record], time.monotonic() - start)
+            self.reporter.epoch(record, best)
+            self._save()
+        return self.at
+
+    def _set_model(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take on a fitted model; sizes of its tables are those of ``tensors``."""
+        model = build_or_explain(self.config.model, settings, self.model.features, self.task.num_outputs)
+        assert isinstance(model, SklearnModel)
+        model.resize(tensors)
+        check_weights(model.state_dict(), tensors, self.checkpoint or Path(self.config.model))
+        model.load_state_dict(tensors)
+        self.settings, self.model = settings, model.to(self.device).eval()
+
+    def _evaluate(self) -> tuple[dict[str, float], float]:
+        """The loss of the training part and the scores of the validation part, and the score that counts."""
+        (trained, train_target), (output, target) = map(self._outputs, (self.split.train, self.split.valid))
+        loss = self.task.loss(trained, train_target).item()
+        valid = self.ranks.broadcast_from_rank0(lambda: validation_scores(self.task, output, target))
+        record = {"epoch": 1, "loss": loss, "lr": 0.0} | {f"valid_{name}": score for name, score in valid.items()}
+        return record, valid[self.task.metric]
+
+    def _outputs(self, indices: Int[Tensor, "some"]) -> tuple[Tensor, Tensor]:
+        """Outputs and targets of these graphs."""
+        output = self.ranks.outputs(self.model, self.dataset, indices, self.evaluation_batch_size)
+        return output, self.dataset.targets[indices.to(self.device)]
+
+    def _save(self) -> None:
+        if (path := self.checkpoint) is not None:
+            note = {"at": asdict(self.at), "settings": self.settings}
+            self.ranks.broadcast_from_rank0(lambda: save_tensors(path, self.model.state_dict(), note))
+
+    def _restore(self, tensors: dict[str, Tensor], note: Any) -> None:
+        try:
+            settings, position = note["settings"], Position(**note["at"])
+            float(position.history[0][f"valid_{self.task.metric}"])
+        except (LookupError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"{self.checkpoint}: not a checkpoint of this run ({reason}); restore it or train again"
+            ) from error
+        self._set_model(settings, tensors)
+        self.at = position
+
+
+def _check(config: RunConfig, task: Task) -> None:
+    """Refuse what cannot be fitted."""
+    if find_spec("sklearn") is None:
+        raise InputError(f"{config.model} is fitted by scikit-learn: pip install 'mnagt[sklearn]'")
+    if task.is_sequence:
+        raise InputError(
+            f"{config.model} predicts classes, labels and numbers, and the task is {task.kind}; choose another model, "
+            "such as counts"
+        )
+    if config.train.label_smoothing:
+        raise InputError(f"{config.model} is fitted by scikit-learn, without label_smoothing; leave it out")
