@@ -129,11 +129,11 @@ class Counts:
         self.train, self.valid = (self._count(part) for part in (problem.split.train, problem.split.valid))
 
     def _keys(self, part: Int[Tensor, "some"]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Keys of the nodes of these graphs, and the place in ``part`` of the graph of each."""
+        """Keys of the nodes of these graphs, and the position in ``part`` of the graph of each."""
         colours, graph = self.problem.dataset.select_encoding(COLOURS, part)
-        place = torch.zeros(len(self.problem.dataset), dtype=torch.long)
-        place[part] = torch.arange(len(part))
-        return colour_keys(colours).numpy(), place[graph].numpy()
+        position = torch.zeros(len(self.problem.dataset), dtype=torch.long)
+        position[part] = torch.arange(len(part))
+        return colour_keys(colours).numpy(), position[graph].numpy()
 
     def _count(self, part: Int[Tensor, "some"]) -> Any:
         """A sparse matrix with a row for each graph and a column for each key."""
