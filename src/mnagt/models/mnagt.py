@@ -6,6 +6,7 @@ small GNN; a message-passing step takes the place of ÂX in eq. 11; BatchNorm fo
 that carry columns (bonds) are read by both.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -25,17 +26,13 @@ from mnagt.nn.gated_gcn import GatedGcn, GatedStack
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import ConvolutionLayer, IdentityResidual, Layer, LayerScale, SkipResidual, feed_forward
 from mnagt.nn.norms import NORMS, pre_norms
-from mnagt.nn.readouts import READOUTS, Concat
+from mnagt.nn.readouts import READOUTS, Concat, Readout
 from mnagt.settings import Fraction, Ge, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 
 
 @dataclass(frozen=True)
-class MnagtConfig(WLConfig, GnnTransformerConfig, HeadDropoutConfig):
-    """Settings of ``mnagt``.
-
-    >>> MnagtConfig(max_hop=2).resolve(Features(), outputs=2).wl_iterations
-    1
-    """
+class MnagtNetworkConfig(GnnTransformerConfig, HeadDropoutConfig):
+    """Settings of the network of ``mnagt``, without what may stand beside it."""
 
     depth: Repeats = 3
     max_hop: OptionalRepeats = 1
@@ -76,19 +73,9 @@ class MnagtConfig(WLConfig, GnnTransformerConfig, HeadDropoutConfig):
     ego_radius: NonNegativeInt | None = None
     """Ego-network statistics added to the nodes, up to this many hops; 0 for none. If not given: 1 where nodes have no
     features, else 0."""
-    wl_iterations: NonNegativeInt | None = None
-    """WL iterations whose subtree features stand beside the readout; 0 for none. If not given: 4 where nodes have
-    labels, 1 where they have no features, else 0."""
     head: Literal["auto", "mlp", "linear"] = "auto"
     """From the graph's vector to outputs: an MLP with one hidden layer, or a linear map of the normalised vector; auto
     is linear where there are more outputs than dim."""
-    forest_trees: NonNegativeInt = 0
-    """Trees of a random forest over presence features, for each target, averaged with the network; 0 for none. Fitted
-    to the training part with scikit-learn after the network."""
-    forest_max_leaves: Annotated[int, Ge(2)] = 1024
-    """Leaves of a tree, at most."""
-    forest_weight: Fraction = 0.5
-    """Weight of the forest's probabilities; the network has the rest."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,12 +92,38 @@ class MnagtConfig(WLConfig, GnnTransformerConfig, HeadDropoutConfig):
         }
 
 
+@dataclass(frozen=True)
+class MnagtConfig(WLConfig, MnagtNetworkConfig):
+    """Settings of ``mnagt``.
+
+    >>> MnagtConfig(max_hop=2).resolve(Features(), outputs=2).wl_iterations
+    1
+    """
+
+    wl_iterations: NonNegativeInt | None = None
+    """WL iterations whose subtree features stand beside the readout; 0 for none. If not given: 4 where nodes have
+    labels, 1 where they have no features, else 0."""
+    forest_trees: NonNegativeInt = 0
+    """Trees of a random forest over presence features, for each target, averaged with the network; 0 for none. Fitted
+    to the training part with scikit-learn after the network."""
+    forest_max_leaves: Annotated[int, Ge(2)] = 1024
+    """Leaves of a tree, at most."""
+    forest_weight: Fraction = 0.5
+    """Weight of the forest's probabilities; the network has the rest."""
+
+
 def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
     """Multi-neighbourhood attention, GNN-built kernels, WL subtree features (the default)."""
     config = config.resolve(features, outputs)
+    return make_network(config, features, outputs, [make_wl_features(config)] if config.wl_iterations else [])
+
+
+def make_network(
+    config: MnagtNetworkConfig, features: Features, outputs: int, beside: Sequence[Readout] = ()
+) -> GraphModel:
+    """The network of ``config``, which is resolved; ``beside`` are further readouts, of ``dim`` columns each."""
     assert config.head != "auto"
-    wl_features = [make_wl_features(config)] if config.wl_iterations else []
-    head = make_head(config.head, (1 + len(wl_features)) * config.dim, config.dim, outputs, config.head_dropout)
+    head = make_head(config.head, (1 + len(beside)) * config.dim, config.dim, outputs, config.head_dropout)
     encoder = NodeEncoder(
         features.nodes,
         config.dim,
@@ -122,12 +135,12 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
     if config.conv == "gated":
         layers = [GatedStack(layers, features.edges, config.dim)]
     readout = READOUTS[config.readout](config.dim)
-    if wl_features or config.head == "linear":  # one map of sums needs them normalised
-        readout = Concat([readout, *wl_features])
+    if beside or config.head == "linear":  # one map of sums needs them normalised
+        readout = Concat([readout, *beside])
     return GraphModel(encoder, layers, readout, head, features)
 
 
-def _layer(config: MnagtConfig, edges: Columns, *, is_last: bool) -> nn.Module:
+def _layer(config: MnagtNetworkConfig, edges: Columns, *, is_last: bool) -> nn.Module:
     def scale() -> LayerScale:
         return LayerScale(config.dim, config.layer_scale)
 
@@ -160,7 +173,7 @@ def _layer(config: MnagtConfig, edges: Columns, *, is_last: bool) -> nn.Module:
     )
 
 
-def _residual(config: MnagtConfig, edges: Columns, is_last: bool) -> nn.Module:
+def _residual(config: MnagtNetworkConfig, edges: Columns, is_last: bool) -> nn.Module:
     if config.conv == "gated":
         return GatedGcn(config.dim, config.dropout, is_last=is_last)
     if config.conv == "none":
@@ -169,7 +182,7 @@ def _residual(config: MnagtConfig, edges: Columns, is_last: bool) -> nn.Module:
     return {"conv": block.conv, "block": block, "skip-block": SkipResidual(block)}[config.residual]
 
 
-def _block(config: MnagtConfig, edges: Columns) -> Block:
+def _block(config: MnagtNetworkConfig, edges: Columns) -> Block:
     """Message passing with BatchNorm and ReLU after it; kernels have GIN or GINE where the residual has neither."""
     name = "auto" if config.conv in ("gated", "none") else config.conv
     return Block(convolution(name, config.dim, edges), config.dim)

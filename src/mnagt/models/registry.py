@@ -22,6 +22,7 @@ from mnagt.models.grpe import GrpeConfig, grpe
 from mnagt.models.gt import GtConfig, gt
 from mnagt.models.mnagt import MnagtConfig, mnagt
 from mnagt.models.mnagt_paper import PaperConfig, mnagt_paper
+from mnagt.models.mnagt_wl import MnagtWLConfig, mnagt_wl
 from mnagt.models.morgan_forest import MorganForestConfig, morgan_forest
 from mnagt.models.sage import SageConfig, sage
 from mnagt.models.sagpool import SagPoolConfig, sagpool
@@ -31,7 +32,7 @@ from mnagt.models.set2set import Set2SetConfig, set2set
 from mnagt.models.sortpool import SortPoolConfig, sortpool
 from mnagt.models.transformer import TransformerConfig, transformer
 from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
-from mnagt.models.wl_linear import WLLinearConfig, wl_linear
+from mnagt.models.wl_linear import WLCountsConfig, WLLinearConfig, wl_linear
 from mnagt.nn.graph_model import GraphModel
 from mnagt.registry import lookup
 from mnagt.settings import from_dict
@@ -54,6 +55,11 @@ class Entry:
         return issubclass(self.config, SklearnConfig)
 
     @property
+    def has_wide_part(self) -> bool:
+        """Whether scikit-learn fits a part of the model before the rest is trained (``training/fit_wide.py``)."""
+        return issubclass(self.config, WLCountsConfig) and not self.is_fitted_by_sklearn
+
+    @property
     def summary(self) -> str:
         """What the model does: the first line of its function's docstring."""
         return (inspect.getdoc(self.build) or "").partition("\n")[0].rstrip(".")
@@ -61,6 +67,7 @@ class Entry:
 
 MODELS: dict[str, Entry] = {
     "mnagt": Entry(MnagtConfig, mnagt, "transformer", "here"),
+    "mnagt-wl": Entry(MnagtWLConfig, mnagt_wl, "transformer", "here"),
     "mnagt-paper": Entry(PaperConfig, mnagt_paper, "transformer", "MNA-GT"),
     "transformer": Entry(TransformerConfig, transformer, "transformer", "Vaswani 2017"),
     "gt": Entry(GtConfig, gt, "transformer", "Dwivedi 2020"),

@@ -13,20 +13,16 @@ from typing import Annotated, Literal
 from mnagt.graphs.features import Features
 from mnagt.models.config import SklearnConfig
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.wl_counts import WLLinear
-from mnagt.settings import Ge, Gt, Le, Lt, PositiveInt
+from mnagt.nn.wl_counts import Normalisation, WLLinear
+from mnagt.settings import Ge, Gt, Le, Lt, PositiveInt, Settings
 
 MAX_ITERATIONS = 6
 """WL iterations that validation chooses from, at most."""
 
 
 @dataclass(frozen=True)
-class WLLinearConfig(SklearnConfig):
-    """Settings of ``wl-linear``.
-
-    >>> WLLinearConfig(wl_iterations=3, C=0.1).normalisation
-    'auto'
-    """
+class WLCountsConfig(Settings):
+    """Settings of a linear model over WL subtree counts."""
 
     wl_iterations: Annotated[int, Ge(0), Le(32)] | None = None
     """WL iterations whose subtrees are counted: heights 0 to this. If not given, validation chooses."""
@@ -40,9 +36,22 @@ class WLLinearConfig(SklearnConfig):
     C: Annotated[float, Gt(0), Lt(inf)] | None = None
     """Inverse strength of regularisation, as in scikit-learn. If not given, validation chooses."""
 
+    @property
+    def counted(self) -> tuple[int, Normalisation]:
+        """WL iterations, and what a count becomes; where validation is to choose, what it can choose from."""
+        iterations = MAX_ITERATIONS if self.wl_iterations is None else self.wl_iterations
+        return iterations, "presence" if self.normalisation == "auto" else self.normalisation
+
+
+@dataclass(frozen=True)
+class WLLinearConfig(SklearnConfig, WLCountsConfig):
+    """Settings of ``wl-linear``.
+
+    >>> WLLinearConfig(wl_iterations=3, C=0.1).normalisation
+    'auto'
+    """
+
 
 def wl_linear(config: WLLinearConfig, features: Features, outputs: int) -> GraphModel:
     """A linear model over WL subtree counts, fitted by scikit-learn."""
-    iterations = MAX_ITERATIONS if config.wl_iterations is None else config.wl_iterations
-    normalisation = "presence" if config.normalisation == "auto" else config.normalisation
-    return WLLinear(features, outputs, iterations, normalisation)
+    return WLLinear(features, outputs, *config.counted)

@@ -57,9 +57,7 @@ class WLCounts(NodeSum):
 
     def node_features(self, graph: GraphBatch) -> NodeVectors:
         """What each node adds to the outputs of its graph."""
-        colours = graph.encodings.get(COLOURS)
-        colours = subtree_colours(graph, self.iterations) if colours is None else colours[:, : self.colours]
-        row, width = find_sorted(self.key, colour_keys(colours).flatten()), self.colours
+        row, width = find_sorted(self.key, colour_keys(self.node_colours(graph)).flatten()), self.colours
         if not len(self.key):
             return self.weight.sum() + torch.zeros(graph.num_nodes, self.dim, device=row.device)
         is_known = row >= 0
@@ -67,12 +65,22 @@ class WLCounts(NodeSum):
         count = count_equal(graph_of_row * (len(self.key) + 1) + row + 1).to(self.weight.dtype)
         counted = normalise_counts(count, self.normalisation)
         share = is_known * counted / count
-        features = (self.weight[row.clamp(min=0)] * share[:, None]).view(-1, width, self.dim).sum(dim=1)
+        weight = self.weights_of(row.clamp(min=0), graph)
+        features = (weight * share[:, None]).view(-1, width, self.dim).sum(dim=1)
         if not self.normalisation.endswith("l2"):
             return features
         squares = (share * counted).view(-1, width).sum(dim=1, keepdim=True)
         norm = (graph.nodes_of @ squares).clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
         return features / norm.index_select(0, graph.graph_of_node.long())
+
+    def node_colours(self, graph: GraphBatch) -> Int[Tensor, "nodes columns"]:
+        """The WL colours that are counted."""
+        colours = graph.encodings.get(COLOURS)
+        return subtree_colours(graph, self.iterations) if colours is None else colours[:, : self.colours]
+
+    def weights_of(self, row: Int[Tensor, "some"], graph: GraphBatch) -> Float[Tensor, "some outputs"]:
+        """The weights of these rows of the vocabulary, as many for each node as there are columns of colours."""
+        return self.weight[row]
 
 
 class WLLinear(SklearnModel):
@@ -85,9 +93,13 @@ class WLLinear(SklearnModel):
     sized = ("readout.key", "readout.weight")
 
     def __init__(self, features: Features, outputs: int, iterations: int, normalisation: Normalisation) -> None:
-        initial = 1 if features.nodes.labels else STRUCTURAL_COLOURS
-        readout = WLCounts(outputs, iterations, initial, normalisation)
+        readout = WLCounts(outputs, iterations, initial_colours(features), normalisation)
         super().__init__(NoEncoder(), [], readout, nn.Identity(), features)
+
+
+def initial_colours(features: Features) -> int:
+    """How many colours a node has before the first iteration."""
+    return 1 if features.nodes.labels else STRUCTURAL_COLOURS
 
 
 def colour_keys(colours: Int[Tensor, "nodes columns"]) -> Int[Tensor, "nodes columns"]:

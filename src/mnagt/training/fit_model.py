@@ -19,11 +19,13 @@ from mnagt.inference.outputs import matmul_precision
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
 from mnagt.models.registry import MODELS, resolve_settings
 from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.wide_and_deep import WideAndDeep
 from mnagt.nn.wl_features import COLOURS, WLFeatures
 from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.tasks import Task
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_forest import check_can_grow, fit_forest
+from mnagt.training.fit_wide import choose_deep_weight, fit_wide, make_wide_problem
 from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
 from mnagt.training.sklearn_trainer import SklearnTrainer
@@ -38,7 +40,7 @@ class Result:
     epoch: int
     """The epoch that validation chose."""
     valid: float
-    """With the forest, if the model has one; epochs are chosen without it."""
+    """Of the model as it is kept: with its forest, and with the weight of its network beside a wide part."""
     test: dict[str, float]
     parameters: int
     seconds: float
@@ -62,7 +64,7 @@ class FittedModel:
         """The result of the training; test scores only ``with_test``."""
         at, metric, ranks = self.trainer.at, self.trainer.task.metric, self.trainer.ranks
         valid = at.history[at.best_epoch - 1][f"valid_{metric}"]
-        if self.forest is not None:
+        if self.forest is not None or isinstance(self.model, WideAndDeep):
             valid = self._scores(split.valid)[metric]
         test = self._scores(split.test) if with_test else {}
         device = device_name(self.trainer.device) + (f", {ranks.world_size} ranks" if ranks.is_distributed else "")
@@ -116,10 +118,17 @@ def fit_model(
     device = pick_device(config.device) if device is None else device
     task = fit_task(config.train, dataset, split.train)
     settings = resolve_settings(config.model, config.settings, dataset.features, task.num_outputs)
-    config = replace(config, settings=settings)
+    config, wide = replace(config, settings=settings), None
+    if MODELS[config.model].has_wide_part:
+        problem = make_wide_problem(config, dataset, split, task, should_stop=should_stop)
+        wide = ranks.broadcast_from_rank0(lambda: fit_wide(problem))
+        settings = settings | wide.settings
+        config = replace(config, settings=settings)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
         model = build_or_explain(config.model, settings, dataset.features, task.num_outputs)
+    if wide is not None:
+        wide.set(model)
     common: dict[str, Any] = {
         "device": device,
         "checkpoint": checkpoint,
@@ -143,6 +152,8 @@ def fit_model(
         on_start(config)
         trainer = Trainer(model, dataset, split, task, config.train, **common)
         trainer.run()
+        if wide is not None:
+            choose_deep_weight(trainer, split)
     start = time.monotonic()
     if forest is not None:
         fit_forest(forest, dataset, split.train, task, config.train.seed, should_stop)
