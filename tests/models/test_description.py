@@ -11,6 +11,7 @@ from mnagt.models.registry import MODELS, build_model
 
 PARTS = {
     "mnagt": ("GnnHop(0), GnnHop(1)", "adaptive", "-", "GIN block"),
+    "mnagt-wl": ("GnnHop(0), GnnHop(1)", "adaptive", "-", "GIN block"),
     "mnagt-paper": ("Hop(0), Hop(1), Hop(2)", "adaptive", "-", "ÂX"),
     "transformer": ("Hop(0)", "-", "-", "X"),
     "graphtrans": ("Hop(0)", "-", "-", "X"),
