@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mnagt.data.in_memory import from_graphs
-from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import get_smiles
 from mnagt.data.registry import category_meanings
 from mnagt.explain.attribution import Attribution, DeletionCurve, deletion_curve, integrated_gradients
@@ -55,8 +53,7 @@ def explain(
     explained. ``target`` chooses another class, label or number. ``steps`` is the number of intervals with which the
     path of the integrated gradients begins.
     """
-    dataset, indices = _align(trained, graphs, indices, device)
-    model = trained.to(device).model
+    dataset, indices = trained.read(graphs, indices, device)
     output, table = trained.outputs(graphs, indices, device), trained.predict(graphs, indices, device)
     explained = trained.task.explained_outputs(output, target, category_meanings(dataset, "classes"))
     scores = [each.score for each in explained]
@@ -66,8 +63,8 @@ def explain(
     for row, index in enumerate(indices.tolist()):
         graph = dataset.batch(torch.tensor([index]))
         with torch.inference_mode():
-            weights = [layer[: graph.num_nodes].cpu() for layer in model.kernel_weights(graph)]
-            attention = [layer[0].cpu() for layer in model.attention_weights(graph)]
+            weights = [layer[: graph.num_nodes].cpu() for layer in trained.model.kernel_weights(graph)]
+            attention = [layer[0].cpu() for layer in trained.model.attention_weights(graph)]
         prediction, graph = {name: column[row] for name, column in table.items()}, graph.to("cpu")
         found = (index, graph, prediction, explained[row], attributions[row], weights, attention)
         explanations.append(Explanation(*found, smiles=None if smiles is None else smiles[index]))
@@ -85,18 +82,10 @@ def check_by_deletion(
 ) -> DeletionCurve:
     """Check attributions by deleting nodes in their order, see ``deletion_curve``."""
     indices = torch.tensor([each.index for each in explanations], dtype=torch.long)
-    dataset, indices = _align(trained, graphs, indices, device)
+    dataset, indices = trained.read(graphs, indices, device)
     attributions = [each.attribution.nodes for each in explanations]
     if trained.task.is_signed:
         attributions = [nodes.abs() for nodes in attributions]
     confidences = [each.output.confidence for each in explanations]
-    model, options = trained.to(device).predictor(), {"is_cut": is_cut, "orders": orders}
-    return deletion_curve(model, dataset, indices, attributions, confidences, **options)
-
-
-def _align(
-    trained: TrainedModel, graphs: Graphs, indices: Int[Tensor, "explained"] | None, device: torch.device | str
-) -> tuple[PackedDataset, Int[Tensor, "explained"]]:
-    """The graphs in the categories of the model, and the indices of those to explain."""
-    dataset = trained.align(from_graphs(graphs))
-    return dataset.to(device), torch.arange(len(dataset)) if indices is None else indices
+    options = {"is_cut": is_cut, "orders": orders}
+    return deletion_curve(trained.predictor(), dataset, indices, attributions, confidences, **options)

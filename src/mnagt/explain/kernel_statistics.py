@@ -48,9 +48,8 @@ def compute_kernel_statistics(
 ) -> KernelStatistics | None:
     """Average the kernel weights over the selected graphs, by default all; None for models without such weights."""
     original = from_graphs(graphs)
-    dataset = trained.align(original).to(device)
-    indices = torch.arange(len(dataset)) if indices is None else indices
-    model = trained.model.to(device).eval()
+    dataset, indices = trained.read(original, indices, device)
+    model = trained.model.eval()
     has_targets = bool(original.task.class_names)
     class_names = (category_meanings(original, "classes") if has_targets else ()) or trained.task.class_names
     by_type, by_class = _Means(), _Means()

@@ -192,15 +192,15 @@ class GraphBatch:
 
     @property
     def num_graphs(self) -> int:
-        return len(self.sizes)
+        return self.sizes.shape[0]
 
     @property
     def num_nodes(self) -> int:
-        return len(self.in_ptr) - 1
+        return self.in_ptr.shape[0] - 1
 
     @property
     def num_edges(self) -> int:
-        return len(self.source)
+        return self.source.shape[0]
 
     @property
     def device(self) -> torch.device:

@@ -60,18 +60,6 @@ class TracedBatch(GraphBatch):
         object.__setattr__(made, "edge_order", order)
         return made
 
-    @property
-    def num_graphs(self) -> int:
-        return self.sizes.shape[0]
-
-    @property
-    def num_nodes(self) -> int:
-        return self.graph_of_node.shape[0]
-
-    @property
-    def num_edges(self) -> int:
-        return self.source.shape[0]
-
     @cached_property
     def buckets(self) -> Buckets:
         """One bucket, as wide as the largest graph, and two slots at least: tracing takes a width of one for fixed."""

@@ -87,7 +87,7 @@ class TrainedModel:
 
     def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs for the graphs ``indices`` (all, if None), in that order; with a forest, those of the ensemble."""
-        dataset, indices = self._read(graphs, indices, device)
+        dataset, indices = self.read(graphs, indices, device)
         if len(indices) == 0:
             return torch.zeros(0, self.task.num_outputs)
         predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None)
@@ -116,11 +116,11 @@ class TrainedModel:
 
     def embed(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Float[Tensor, "some dim"]:
         """The vector of each of these graphs that the model's head maps to outputs."""
-        dataset, indices = self._read(graphs, indices, device)
+        dataset, indices = self.read(graphs, indices, device)
         return compute_outputs(self.model.eval().embed, dataset, indices).cpu()
 
-    def _read(self, graphs: Graphs, indices: Some, device: Device) -> tuple[PackedDataset, Int[Tensor, "some"]]:
-        """The graphs as the model reads them; both on ``device``."""
+    def read(self, graphs: Graphs, indices: Some, device: Device) -> tuple[PackedDataset, Int[Tensor, "some"]]:
+        """The graphs as the model reads them, both on ``device``, and the indices."""
         dataset = self.align(from_graphs(graphs)).to(device)
         if next(self.model.parameters()).device != torch.device(device):  # moving a model that is there takes time
             self.to(device)

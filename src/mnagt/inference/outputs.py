@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from mnagt.data.packed import PackedDataset
 from mnagt.graphs.batch import GraphBatch
 
+Reduce = Callable[[Tensor], Tensor]
+"""From outputs to what is needed of them (``Task.reduce_output``)."""
+
 
 def compute_outputs(
     model: Callable[[GraphBatch], Tensor],
     dataset: PackedDataset,
     indices: Int[Tensor, "some"],
     batch_size: int = 256,
-    reduce: Callable[[Tensor], Tensor] = lambda output: output,
+    reduce: Reduce = lambda output: output,
 ) -> Float[Tensor, "some outputs"]:
-    """Outputs of ``model`` in evaluation mode for the graphs ``indices``, in that order, on the data set's device.
-
-    ``reduce`` reduces the outputs of each batch to what is needed of them (``Task.reduce_output``).
-    """
+    """Outputs of ``model`` in evaluation mode for the graphs ``indices``, in that order, on the data set's device."""
     if isinstance(model, nn.Module) and model.training:
         model.eval()
     if len(indices) == 0:

@@ -3,19 +3,18 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code import read_functions
 from mnagt.data.readers.code_layout import encode_functions
-from mnagt.data.readers.code_trees import Function
 from mnagt.data.readers.smiles import FEATURES, read_smiles
 from mnagt.data.readers.text_table import TABLES, Table, read_table
 from mnagt.data.registry import find_graph_reader, is_molecule_table, load_dataset
@@ -148,7 +147,8 @@ def predict(
 
     Returns:
         The graph's number or name and the columns of ``Task.decode``. For a table, its own columns come first, and a
-        note comes last; predictions of rows that cannot be read are None.
+        note comes last; predictions of rows that cannot be read are None. For a Python file, line and name of each
+        function, and the most probable names by the model, each with its probability.
 
     >>> from mnagt import predict
     >>> list(predict("runs/mutag", "MUTAG", graphs=[0, 1]))
@@ -157,14 +157,16 @@ def predict(
     folders = [folder] if isinstance(folder, Path | str) else list(folder)
     trained = load_models(folders, is_calibrated=level is not None, device=device)
     selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
-    if selected.functions is not None:
-        if level is not None:
-            raise InputError(f"{dataset}: a level is for classes, labels and numbers, not for names; leave it out")
-        return _suggest_names(trained, selected.functions, trained.outputs(selected.graphs, device=pick_device(device)))
-    columns = trained.predict(selected.graphs, selected.indices, pick_device(device), level=level)
-    if selected.table is None:
-        return {"graph": list(selected.ids), **columns}
-    return _join_table(selected.table, columns, selected.rows.tolist(), selected.notes)
+    if not is_source(dataset):
+        return selected.join(trained.predict(selected.graphs, selected.indices, pick_device(device), level=level))
+    if level is not None:
+        raise InputError(f"{dataset}: a level is for classes, labels and numbers, not for names; leave it out")
+    columns: dict[str, list] = {}
+    suggested = trained.suggest(trained.outputs(selected.graphs, device=pick_device(device)))
+    for number, suggestions in enumerate(zip(*suggested, strict=True), start=1):
+        columns[f"name {number}"] = ["_".join(words) for words, _ in suggestions]
+        columns[f"p({number})"] = [probability for _, probability in suggestions]
+    return selected.join(columns)
 
 
 def embed_to(
@@ -190,7 +192,7 @@ def embed_to(
     if len(selected.indices) == 0:
         raise InputError(f"{dataset}: no graph to embed")
     embedded = trained.embed(selected.graphs, selected.indices, pick_device(device))
-    count = len(selected.indices) if selected.table is None else len(selected.table)
+    count = selected.count
     vectors = torch.full((count, embedded.shape[1]), torch.nan).index_copy(0, selected.rows, embedded).numpy()
     with write_atomically(out) as scratch:
         if out.suffix == ".npy":
@@ -215,18 +217,31 @@ class SelectedGraphs:
     graphs: PackedDataset
     indices: Int[Tensor, "some"]
     """Of the selected ones among ``graphs``."""
-    ids: Sequence[str | int]
-    """Of each selected graph: its number, or the id that its file gives."""
     names: list[str]
     """The name of each for a report."""
+    columns: Mapping[str, Sequence]
+    """What the input says: columns with a row for each graph, or for each row of a table."""
     rows: Int[Tensor, "some"]
-    """The position of each among all that were selected: rows of a table may give no graph."""
-    table: Table | None = None
-    """The selected rows of a table of molecules."""
-    notes: Mapping[int, str] = field(default_factory=dict)
-    """Why rows of the table give no graph, by row."""
-    functions: list[Function] | None = None
-    """The functions that the graphs are of, where they come from a Python file."""
+    """The row of each graph: rows of a table may give no graph."""
+    notes: Mapping[int, str] | None = None
+    """For a table: why rows give no graph, by row."""
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.columns.values())))
+
+    def join(self, predictions: Mapping[str, list]) -> dict[str, list]:
+        """The input's columns, then those of ``predictions``, with None in rows that give no graph, and the notes."""
+        rows, columns = self.rows.tolist(), {name: list(column) for name, column in self.columns.items()}
+        added = {name: dict(zip(rows, values, strict=True)) for name, values in predictions.items()}
+        if self.notes is not None:
+            added["note"] = dict(self.notes)
+        for name, values in added.items():
+            while name in columns:  # a table may have the targets in it, too
+                name = f"predicted {name}"
+            columns[name] = [values.get(row) for row in range(self.count)]
+        return columns
 
 
 def select_graphs(
@@ -255,7 +270,8 @@ def select_graphs(
         return _select_rows(Table(dataset, {"smiles": [dataset]}, [1]), trained, graphs, "smiles")
     indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
     ids = [all_ids[index] for index in indices.tolist()]
-    return SelectedGraphs(source, indices, ids, [f"graph {each}" for each in ids], torch.arange(len(indices)))
+    names = [f"graph {each}" for each in ids]
+    return SelectedGraphs(source, indices, names, {"graph": ids}, torch.arange(len(indices)))
 
 
 def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None) -> SelectedGraphs:
@@ -268,20 +284,7 @@ def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None
         _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table))
     kept, notes = molecules.kept.tolist(), {row.row: row.reason for row in molecules.refused}
     names = [f"line {table.lines[row]}" for row in kept]
-    return SelectedGraphs(molecules.graphs, torch.arange(len(kept)), kept, names, molecules.kept, table, notes)
-
-
-def _join_table(
-    table: Table, predictions: Mapping[str, list], rows: Sequence[int], notes: Mapping[int, str]
-) -> dict[str, list]:
-    """The table's columns, then those of ``predictions``, which are for these ``rows``, and the notes."""
-    added = {name: dict(zip(rows, values, strict=True)) for name, values in predictions.items()} | {"note": notes}
-    columns: dict[str, list] = {name: list(column) for name, column in table.columns.items()}
-    for name, values in added.items():
-        while name in columns:  # a table may have the targets in it, too
-            name = f"predicted {name}"
-        columns[name] = [values.get(row) for row in range(len(table))]
-    return columns
+    return SelectedGraphs(molecules.graphs, torch.arange(len(kept)), names, table.columns, molecules.kept, notes)
 
 
 def _check_indices(graphs: Sequence[int] | None, count: int, has: str) -> Int[Tensor, "some"]:
@@ -308,20 +311,7 @@ def _select_functions(path: Path, trained: TrainedModel, functions: Sequence[int
     read = [read[number] for number in _check_indices(functions, len(read), f"{path} has functions").tolist()]
     if clipped := sum(function.is_clipped for function in read):
         _log.warning("%s: %d functions are so long that only their beginning is read", path, clipped)
-    graphs, indices = encode_functions(read, *vocabularies), torch.arange(len(read))
-    names = [f"{function.name}, line {function.line}" for function in read]
-    return SelectedGraphs(graphs, indices, range(len(read)), names, indices, functions=read)
-
-
-def _suggest_names(
-    trained: TrainedModel, functions: Sequence[Function], output: Float[Tensor, "functions outputs"]
-) -> dict[str, list]:
-    """Line and name of each function, then the most probable names by the model, each with its probability."""
-    table: dict[str, list] = {
-        "line": [function.line for function in functions],
-        "function": [function.name for function in functions],
-    }
-    for number, suggestions in enumerate(zip(*trained.suggest(output), strict=True), start=1):
-        table[f"name {number}"] = ["_".join(words) for words, _ in suggestions]
-        table[f"p({number})"] = [probability for _, probability in suggestions]
-    return table
+    lines, names, indices = [each.line for each in read], [each.name for each in read], torch.arange(len(read))
+    titles = [f"{name}, line {line}" for name, line in zip(names, lines, strict=True)]
+    columns = {"line": lines, "function": names}
+    return SelectedGraphs(encode_functions(read, *vocabularies), indices, titles, columns, indices)

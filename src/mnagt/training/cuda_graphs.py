@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mnagt.data.packed import PackedDataset
 from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches, Shape
 from mnagt.graphs.batch import GraphBatch
+from mnagt.inference.outputs import Reduce
 
 HEADROOM = (0.5, 1.5, 3.5)
 """Shapes are made for batches that are larger than average by so many standard deviations."""
@@ -98,7 +99,7 @@ class CapturedOutputs:
         dataset: PackedDataset,
         indices: Int[Tensor, "some"],
         batch_size: int,
-        reduce: Callable[[Tensor], Tensor] = lambda output: output,
+        reduce: Reduce = lambda output: output,
     ) -> None:
         graphs, position = indices.unique(return_inverse=True)
         parts = list(dataset.batches(graphs, batch_size))

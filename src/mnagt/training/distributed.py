@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch, Padding
-from mnagt.inference.outputs import compute_outputs
+from mnagt.inference.outputs import Reduce, compute_outputs
 from mnagt.nn.norms import synchronise_batch_norms
 
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -104,12 +104,7 @@ class Ranks:
         return [part.to(tensor.device) for part in parts]
 
     def outputs(
-        self,
-        model: nn.Module,
-        dataset: PackedDataset,
-        indices: Int[Tensor, "some"],
-        batch_size: int,
-        reduce: Callable[[Tensor], Tensor] = lambda output: output,
+        self, model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int, reduce: Reduce
     ) -> Float[Tensor, "some outputs"]:
         """As ``compute_outputs``, on every rank; each rank computes those of a part of the graphs."""
         if not self.is_distributed or len(indices) == 0:

@@ -22,7 +22,7 @@ from mnagt.data.splits import Split
 from mnagt.errors import InputError
 from mnagt.files import write_json
 from mnagt.graphs.batch import GraphBatch
-from mnagt.inference.outputs import autocast, matmul_precision
+from mnagt.inference.outputs import Reduce, autocast, matmul_precision
 from mnagt.inference.weights import add_prefix, check_weights, load_tensors, load_weights, save_tensors, select_prefix
 from mnagt.migrations import rename_weights
 from mnagt.nn.activation_checkpointing import CheckpointedModel
@@ -285,7 +285,7 @@ class Trainer:
         return CapturedOutputs(self._evaluated, *self._validation)
 
     @property
-    def _validation(self) -> tuple[PackedDataset, Int[Tensor, "valid"], int, Callable[[Tensor], Tensor]]:
+    def _validation(self) -> tuple[PackedDataset, Int[Tensor, "valid"], int, Reduce]:
         return self.dataset, self.split.valid, self.evaluation_batch_size, self.task.reduce_output
 
     def _give_up_capturing(self, error: Exception) -> None:
