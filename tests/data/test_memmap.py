@@ -19,9 +19,10 @@ from strategies import TARGETS, assert_same, generator, random_batch
 
 import mnagt.data.packed as packed_module
 from mnagt.cli import main
+from mnagt.data import encodings
 from mnagt.data import memmap as mapped
-from mnagt.data.memmap import GrowingRows, open_packed, write_packed
-from mnagt.data.pack import pack_jsonl
+from mnagt.data.encodings import GrowingRows
+from mnagt.data.memmap import open_packed, pack_jsonl, write_packed
 from mnagt.data.packed import WINDOW, PackedDataset
 from mnagt.data.registry import load_dataset
 from mnagt.errors import InputError
@@ -261,7 +262,7 @@ def test_a_data_set_that_is_not_resident_sends_its_batches():
 def test_encodings_that_are_too_many_go_to_a_file(monkeypatch):
     parts = [torch.randn(5, 3), torch.randn(4, 3)]
     for most in (9 * 12, 9 * 12 - 1):
-        monkeypatch.setattr(mapped, "IN_MEMORY", most)
+        monkeypatch.setattr(encodings, "IN_MEMORY", most)
         rows = GrowingRows(9)
         for part in parts:
             rows.append(part)
@@ -291,7 +292,7 @@ def write_lines(path: Path, graphs: list[dict]) -> Path:
 
 
 def test_a_packed_file_is_the_file_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("mnagt.data.pack.GRAPHS_AT_ONCE", 4)
+    monkeypatch.setattr("mnagt.data.memmap.GRAPHS_AT_ONCE", 4)
     path = write_lines(tmp_path / "my.jsonl", lines(19))
     whole, found = load_dataset(path, group="family"), pack_jsonl(path, tmp_path / "my", group="family")
     assert (found.task, found.columns, len(found)) == (whole.task, whole.columns, len(whole))
@@ -322,7 +323,7 @@ def test_a_packed_file_is_the_file_read_whole(tmp_path, monkeypatch):
     ],
 )
 def test_later_graphs_are_read_as_the_first(tmp_path, monkeypatch, node, message):
-    monkeypatch.setattr("mnagt.data.pack.GRAPHS_AT_ONCE", 5)
+    monkeypatch.setattr("mnagt.data.memmap.GRAPHS_AT_ONCE", 5)
     path = write_lines(tmp_path / "my.jsonl", [*lines(5), {"nodes": [node], "edges": [], "y": "no", "family": 1}])
     if message is None:
         assert len(pack_jsonl(path, tmp_path / "my")) == 5  # one has no target
@@ -348,13 +349,13 @@ TRAIN = """
 import resource, sys, torch
 from pathlib import Path
 from mnagt import RunConfig, TrainConfig, train
-from mnagt.data import memmap as mapped
+from mnagt.data import encodings, memmap as mapped
 from mnagt.data.packed import PackedDataset
 from mnagt.graphs.batch import GraphBatch
 from mnagt.tasks import Regression, Unlabelled
 
 folder, headroom, times = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-mapped.IN_MEMORY = 1 << 20
+encodings.IN_MEMORY = 1 << 20
 
 def status(field):
     (line,) = [line for line in open("/proc/self/status") if line.startswith(field + ":")]

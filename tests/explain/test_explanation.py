@@ -14,7 +14,7 @@ from markup import Elements, is_self_contained
 from mnagt import from_graphs, from_networkx
 from mnagt.cli import main
 from mnagt.data.readers.code import read_functions
-from mnagt.data.readers.code_layout import NONE, encode_functions
+from mnagt.data.readers.code_trees import NONE, encode_functions
 from mnagt.data.readers.smiles import FEATURES, read_smiles
 from mnagt.data.registry import load_dataset
 from mnagt.errors import InputError

@@ -47,7 +47,7 @@ def pack_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run_pack(args: argparse.Namespace) -> None:
     """Reads a JSONL file of graphs some at a time and writes them as a folder that is mapped, not loaded, when a model
     is trained on it."""
-    from mnagt.data.pack import pack_jsonl
+    from mnagt.data.memmap import pack_jsonl
 
     dataset = pack_jsonl(
         args.graphs, args.out, targets=args.target, task=args.task, group=args.split_column, block=args.block

@@ -6,34 +6,36 @@ process.
 
 import os
 import re
-import tempfile
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mnagt.data.cache import VERSION, cache_root, from_header, packed_errors, to_header
+from mnagt.data.cache import VERSION, from_header, packed_errors, to_header
 from mnagt.data.categories import renumber
 from mnagt.data.packed import ENCODING, PackedDataset
+from mnagt.data.readers.attributed_graphs import GraphTable, encode_groups
+from mnagt.data.readers.jsonl import SUFFIXES, iterate_jsonl
+from mnagt.data.readers.text_table import has_any_target, read_targets
 from mnagt.errors import InputError
-from mnagt.files import make_folder, read_json, write_folder_atomically, write_json
+from mnagt.files import read_json, write_folder_atomically, write_json
 from mnagt.graphs.batch import EDGE_COLUMNS, NODE_COLUMNS
-from mnagt.tasks import Task, task_to_dict
+from mnagt.tasks import Task, Unlabelled, task_to_dict
 
 HEADER = "packed.json"
 LARGE = 4 << 30
 """Bytes from which a data set is shuffled by blocks, on every machine, so that the order of graphs is the same."""
 BLOCK = 256 << 10
 """Bytes of the graphs of a block."""
-IN_MEMORY = 1 << 30
-"""Bytes up to which encodings are kept in memory."""
+GRAPHS_AT_ONCE = 1024
+"""Graphs of a JSONL file in memory at a time. The first so many decide which columns there are, and of what kind."""
 
 _OF_GRAPHS = ("node_ptr", "edge_ptr", "targets", "official", "groups")
 _OF_NODES = ("in_degree", *NODE_COLUMNS)
@@ -281,31 +283,47 @@ def _file_name(name: str) -> str:
     return f"{name.replace('/', '-')}.bin"
 
 
-class GrowingRows:
-    """Collects ``rows`` rows part by part: in memory, or in a mapped file if they take over ``IN_MEMORY`` bytes.
+def pack_jsonl(
+    path: Path | str,
+    folder: Path | str,
+    *,
+    targets: Sequence[str] | None = None,
+    task: str | Task = "auto",
+    group: str | None = None,
+    block: int | None = None,
+) -> PackedDataset:
+    """The graphs of a JSONL file as a memory-mapped data set in ``folder``; ``load_dataset(folder)`` opens it again.
 
-    The file is a temporary one in the cache folder, and is removed with the rows.
+    The result is that of ``load_dataset`` with the same ``targets``, ``task`` and ``group``, except that categories are
+    numbered in order of appearance. Of each graph only its targets, its group and its line stay in memory.
     """
-
-    def __init__(self, rows: int) -> None:
-        self._rows, self._parts = rows, []
-        self._file: BinaryIO | None = None
-
-    def append(self, part: Tensor) -> None:
-        if not self._parts and part[:1].nbytes * self._rows > IN_MEMORY:
-            folder = cache_root()
-            make_folder(folder)
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        if self._file is not None:
-            self._file.write(part.contiguous().numpy().reshape(-1).view(np.uint8).data)
-            part = part[:0]
-        self._parts.append(part)
-
-    def concatenate(self) -> Tensor:
-        """All rows."""
-        if self._file is None:
-            return torch.cat(self._parts)
-        like = self._parts[0].numpy()
-        with self._file as file:
-            file.flush()
-            return as_tensor(np.memmap(file, like.dtype, mode="r", shape=(self._rows, *like.shape[1:])))
+    path = Path(path)
+    if not path.name.lower().removesuffix(".gz").endswith(SUFFIXES):
+        raise InputError(f"{path}: packed from JSONL only ({', '.join(SUFFIXES)}); from Python, see write_packed")
+    columns, names = None, ()
+    kept: dict[str, list[str]] = {}
+    locations: list[str] = []
+    with packed_writer(Path(folder)) as writer:
+        for part in iterate_jsonl(path, GRAPHS_AT_ONCE):
+            dataset = part.pack(task=Unlabelled(), columns=columns, is_continued=columns is not None)
+            if columns is None:
+                columns = dataset.columns
+                targets = targets if isinstance(task, str) else task.target_columns(targets)
+                names = part.table.find_targets(targets, group)
+                kept = {name: [] for name in (*names, *([group] if group else []))}
+            rows = range(len(dataset))
+            if names:
+                present = [name for name in names if name in part.table.columns]
+                rows = np.flatnonzero(has_any_target(part.table, present)).tolist()
+            for name, texts in kept.items():
+                column = part.table.columns.get(name)
+                texts += [""] * len(rows) if column is None else [column[row] for row in rows]
+            locations += [part.table.locations[row] for row in rows]
+            writer.add(dataset if len(rows) == len(dataset) else dataset.select(torch.tensor(rows, dtype=torch.long)))
+        if not locations:
+            raise InputError(f"{path}: no graph in it has a target; nothing is left")
+        table = GraphTable(str(path), dict(kept), range(len(locations)), locations=locations)
+        parsed_task, target, _ = read_targets(table, names, task)
+        groups = None if group is None else encode_groups(table, group)
+        writer.finish(task=parsed_task, targets=target, groups=groups, block=block)
+    return open_packed(folder, check=False)

@@ -154,19 +154,16 @@ def random_group_split(
 
 def read_split(folder: Path, graphs: int) -> Split:
     """``train``, ``valid`` and ``test`` as ``.csv.gz``, ``.csv`` or ``.txt`` in ``folder``: one graph index a line."""
-    return Split(*(_read_indices(folder, name, graphs) for name in PARTS))
-
-
-def _read_indices(folder: Path, name: str, graphs: int) -> Tensor:
-    for suffix in (".csv.gz", ".csv", ".txt"):
-        path = folder / f"{name}{suffix}"
-        if path.exists():
-            break
-    else:
-        raise InputError(f"{folder}: no {name}.csv.gz, {name}.csv or {name}.txt; a split needs train, valid and test")
-    indices = parse_table(Archive(folder).read_blocks(path.name, MAX_PARSED_BYTES), str(path), INTEGERS, 1)[:, 0]
-    check_range(str(path), indices, graphs, "graph")
-    return torch.from_numpy(indices.astype(np.int64))
+    parts = []
+    for name in PARTS:
+        files = [f"{name}{suffix}" for suffix in (".csv.gz", ".csv", ".txt")]
+        path = next((path for file in files if (path := folder / file).exists()), None)
+        if path is None:
+            raise InputError(f"{folder}: no {', '.join(files[:2])} or {files[2]}; a split needs train, valid and test")
+        indices = parse_table(Archive(folder).read_blocks(path.name, MAX_PARSED_BYTES), str(path), INTEGERS, 1)[:, 0]
+        check_range(str(path), indices, graphs, "graph")
+        parts.append(torch.from_numpy(indices.astype(np.int64)))
+    return Split(*parts)
 
 
 def _generator(seed: int) -> torch.Generator:

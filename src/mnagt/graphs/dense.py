@@ -1,6 +1,7 @@
 """Graphs of equal size as dense matrices, worked on together on the device where they lie."""
 
 from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -32,6 +33,7 @@ class DenseBlock(NamedTuple):
 
 def dense_blocks(graph: GraphBatch, max_size: int | None = None) -> Iterator[DenseBlock]:
     """All graphs that have nodes, and at most ``max_size``, a bounded number of pairs at a time."""
+    device = graph.device
     largest = 0 if max_size or not graph.num_graphs else int(graph.sizes.max())
     gib = BYTES_PER_PAIR * largest**2 / 2**30
     if gib > GIB_PER_GRAPH:
@@ -42,10 +44,18 @@ def dense_blocks(graph: GraphBatch, max_size: int | None = None) -> Iterator[Den
     edge_ptr = graph.in_ptr[graph.node_ptr].cpu()
     plan = Buckets.plan(graph.sizes, step=1)
     for bucket, graphs in zip(plan.groups, plan.graphs.split([b.graphs for b in plan.groups]), strict=True):
-        if max_size is not None and bucket.width > max_size:
+        size = bucket.width
+        if max_size is not None and size > max_size:
             continue
-        for some in graphs.split(max(1, PAIRS_AT_ONCE // bucket.width**2)):
-            yield _dense_block(graph, some, bucket.width, edge_ptr)
+        for some in graphs.split(max(1, PAIRS_AT_ONCE // size**2)):
+            counts = edge_ptr[some + 1] - edge_ptr[some]
+            edge = ragged_arange(edge_ptr[some], counts, int(counts.sum())).to(device)
+            row = torch.repeat_interleave(torch.arange(len(some)), counts).to(device)
+            first = graph.node_ptr[some.to(device)]
+            i, j = graph.destination[edge] - first[row], graph.source[edge] - first[row]
+            shape = (len(some), size, size)
+            adjacency = torch.bincount((row * size + i) * size + j, minlength=prod(shape)).view(shape).float()
+            yield DenseBlock(size, some, first[:, None] + torch.arange(size, device=device), adjacency)
 
 
 def normalised_adjacency(adjacency: Float[Tensor, "graphs size size"]) -> Float[Tensor, "graphs size size"]:
@@ -59,14 +69,3 @@ def normalised_laplacian(adjacency: Float[Tensor, "graphs size size"]) -> Float[
     r""":math:`I - D^{-1/2} A D^{-1/2}`, zero at isolated nodes; directed edges are taken both ways."""
     has_edges = adjacency.maximum(adjacency.mT).sum(dim=2) > 0
     return torch.diag_embed(has_edges.to(adjacency)) - normalised_adjacency(adjacency)
-
-
-def _dense_block(graph: GraphBatch, graphs: Tensor, size: int, edge_ptr: Tensor) -> DenseBlock:
-    counts = edge_ptr[graphs + 1] - edge_ptr[graphs]
-    edge = ragged_arange(edge_ptr[graphs], counts, int(counts.sum())).to(graph.device)
-    row = torch.repeat_interleave(torch.arange(len(graphs)), counts).to(graph.device)
-    first = graph.node_ptr[graphs.to(graph.device)]
-    i, j = graph.destination[edge] - first[row], graph.source[edge] - first[row]
-    shape = (len(graphs), size, size)
-    adjacency = torch.bincount((row * size + i) * size + j, minlength=len(graphs) * size**2).view(shape).float()
-    return DenseBlock(size, graphs, first[:, None] + torch.arange(size, device=graph.device), adjacency)

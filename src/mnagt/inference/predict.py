@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code import read_functions
-from mnagt.data.readers.code_layout import encode_functions
+from mnagt.data.readers.code_trees import encode_functions
 from mnagt.data.readers.smiles import FEATURES, read_smiles
 from mnagt.data.readers.text_table import TABLES, Table, read_table
 from mnagt.data.registry import find_graph_reader, is_molecule_table, load_dataset

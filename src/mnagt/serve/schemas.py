@@ -11,8 +11,7 @@ from jaxtyping import Int
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, StrictInt, StrictStr
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.code_layout import encode_functions
-from mnagt.data.readers.code_trees import Function, UnparsableError, parse_functions
+from mnagt.data.readers.code_trees import Function, UnparsableError, encode_functions, parse_functions
 from mnagt.data.readers.smiles import FEATURES, read_smiles
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch

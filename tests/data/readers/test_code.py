@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mnagt.cli import main
 from mnagt.data.readers.code import CodeConfig, assign_parts, build_code, read_functions
-from mnagt.data.readers.code_layout import encode_functions
+from mnagt.data.readers.code_trees import encode_functions
 from mnagt.data.registry import load_dataset
 from mnagt.data.splits import PARTS
 from mnagt.errors import InputError
@@ -57,7 +57,13 @@ def library(tmp_path: Path) -> Path:
 
 def test_a_set_holds_every_function_whose_name_says_something(library, tmp_path):
     report = build_code([library], tmp_path / "set")
-    assert (report.files, report.functions, report.unnamed, report.graphs, report.projects) == (4, 6, 2, 4, 3)
+    assert (report.files, sum(report.counts.values()), report.counts["unnamed"], report.graphs, report.projects) == (
+        4,
+        6,
+        2,
+        4,
+        3,
+    )
     dataset = load_dataset(tmp_path / "set")
     assert isinstance(dataset.task, SubTokens)
     assert set(dataset.task.words) == {"area", "join", "lines", "is", "even"}
@@ -126,7 +132,7 @@ def test_copies_are_left_out(tmp_path):
         "f.py": entry.format("a", 1).replace("entry", "Entry"),  # the same words
     }
     report = build_code([written(tmp_path / "src", files)], tmp_path / "set")
-    assert (report.functions, report.copies, report.near_copies, report.graphs) == (6, 2, 1, 3)
+    assert (report.counts, report.graphs) == ({"copies": 2, "near_copies": 1, "kept": 3}, 3)
     assert words(tmp_path / "set", "graphidx2project") == ["a", "d", "e"]
 
 

@@ -45,7 +45,11 @@ class GraphTable(Table):
         """A row for each graph; a list becomes several columns: y/0, y/1, ..."""
         columns = AttributeColumns("graphs", label, lambda row, name: f"{locations[row]}, {quote(name)}")
         for row in rows:
-            columns.add({name: value for key, cell in row.items() for name, value in _split_list(key, cell).items()})
+            cells: dict[str, Any] = {}
+            for name, value in row.items():
+                is_list = isinstance(value, list | tuple)
+                cells |= {f"{name}/{i}": entry for i, entry in enumerate(value)} if is_list else {name: value}
+            columns.add(cells)
         for name, column in columns.values.items():
             for row, value in enumerate(column):
                 if not isinstance(value, str | int | float | None):
@@ -66,12 +70,6 @@ class GraphTable(Table):
         return tuple(
             c for c in self.columns if c == name or (c.startswith(f"{name}/") and c[len(name) + 1 :].isdigit())
         )
-
-
-def _split_list(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, list | tuple):
-        return {f"{name}/{i}": entry for i, entry in enumerate(value)}
-    return {name: value}
 
 
 @dataclass(eq=False)

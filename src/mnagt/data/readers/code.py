@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Annotated
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.code_layout import CONSTANTS, Trees, write_layout
-from mnagt.data.readers.code_trees import MAX_NODES, Function, UnparsableError, parse_functions, sub_tokens
+from mnagt.data.readers.code_trees import (
+    CONSTANTS,
+    MAX_NODES,
+    Function,
+    Trees,
+    UnparsableError,
+    parse_functions,
+    sub_tokens,
+    write_layout,
+)
 from mnagt.data.readers.ogb import read_ogb
 from mnagt.data.splits import PARTS
 from mnagt.errors import InputError
@@ -52,13 +60,9 @@ class Report:
     files: int
     skipped: tuple[str, ...]
     """Files among them, and folders, that could not be read, each with the line and the reason."""
-    functions: int
-    unnamed: int
-    """Left out: the language chose the name, or there is no word in it."""
-    copies: int
-    """Left out: name and tree have been seen."""
-    near_copies: int
-    """Left out: name and tree have been seen, but for what strings and numbers say."""
+    counts: Mapping[str, int]
+    """Functions that were kept, and left out: 'unnamed' (the language chose the name, or there is no word in it),
+    'copies' (name and tree have been seen), 'near_copies' (the same but for what strings and numbers say)."""
     clipped: int
     """Graphs that were larger than ``max_nodes``."""
     projects: int
@@ -73,8 +77,9 @@ class Report:
         parts = ", ".join(f"{part} {count:,}" for part, count in self.parts.items())
         return (
             f"{self.graphs:,} graphs of {self.projects:,} projects ({parts}), {self.clipped:,} of them clipped; "
-            f"{self.files:,} files held {self.functions:,} functions, of which left out: {self.unnamed:,} whose name "
-            f"says nothing, {self.copies:,} copies, {self.near_copies:,} near-copies"
+            f"{self.files:,} files held {sum(self.counts.values()):,} functions, of which left out: "
+            f"{self.counts['unnamed']:,} whose name says nothing, {self.counts['copies']:,} copies, "
+            f"{self.counts['near_copies']:,} near-copies"
         )
 
 
@@ -118,10 +123,7 @@ def build_code(
     return Report(
         files=len(files),
         skipped=tuple(corpus.skipped),
-        functions=corpus.counts.total(),
-        unnamed=corpus.counts["unnamed"],
-        copies=corpus.counts["copies"],
-        near_copies=corpus.counts["near_copies"],
+        counts=corpus.counts,
         clipped=corpus.clipped,
         projects=len(part_of),
         parts={part: parts.count(part) for part in PARTS},

@@ -132,15 +132,14 @@ def _look_up(table: Table, column: str, index: Mapping[str, int], other: Table) 
 
 def _parse_values(texts: list[str]) -> list[Any]:
     """A whole number, a number, a text or None for each text of a column."""
-    values = {text: None if text.lower() in MISSING else _parse_value(text) for text in set(texts)}
+    values: dict[str, Any] = dict.fromkeys(texts)
+    for text in values:
+        if text.lower() not in MISSING:
+            values[text] = text
+            for parse in (float, int):
+                with suppress(ValueError):
+                    values[text] = parse(text)
     return [values[text] for text in texts]
-
-
-def _parse_value(text: str) -> int | float | str:
-    for parse in (int, float):
-        with suppress(ValueError):
-            return parse(text)
-    return text
 
 
 def _read_parquet(path: Path) -> dict[str, list[Any]]:

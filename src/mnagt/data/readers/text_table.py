@@ -178,7 +178,7 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
                 raise InputError(f"{table.label}: column {quote(column.name)} is empty; leave it out (--target)")
         kind = task
         if task == "auto":
-            kind = guess_kind(columns)
+            kind = _guess_from_one(*columns) if len(columns) == 1 else _guess_from_several(columns)
             _log.info("%s: %s taken as %s", table.label, ", ".join(names), kind)
         parsable = {kind: TASKS[kind] for kind in KINDS}
         task = lookup(parsable, kind, "task").from_columns(columns)
@@ -196,12 +196,8 @@ def _read_column(table: Table, name: str) -> TargetColumn:
     return TargetColumn(name, texts, table.label, lambda row: table.locate(row, name))
 
 
-def guess_kind(columns: Sequence[TargetColumn]) -> str:
-    """The kind of task that the values suggest; an error where one value contradicts the others."""
-    return _guess_from_one(*columns) if len(columns) == 1 else _guess_from_several(columns)
-
-
 def _guess_from_one(column: TargetColumn) -> str:
+    """The kind of task that the values suggest; an error where one value contradicts the others."""
     rows, classes = sum(map(bool, column.texts)), len(column.classes)
     not_numbers, not_binary = column.unparsable_rows(parse_number), column.unparsable_rows(parse_binary)
     if classes <= 2:
