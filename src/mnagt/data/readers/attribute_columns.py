@@ -161,7 +161,8 @@ def pack_keys(
     tensors, vocabularies = {**nodes.tensors, **edges.tensors}, {**nodes.vocabularies, **edges.vocabularies}
     label_counts = {
         name: tuple(len(vocabularies[f"{name}/{column}"]) for column in range(tensors[name].shape[1]))
-        for name in tensors.keys() & {"node_labels", "edge_labels"}
+        for name in tensors
+        if name.endswith("_labels")
     }
     return PackedDataset(
         name=name,
