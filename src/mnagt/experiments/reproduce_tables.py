@@ -130,6 +130,32 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         ("COLLAB",),
     ),
+    "attribution": Experiment(
+        "What each part is worth",
+        "The default model by its recipes, and the same with one part left out, or added, all through training. A part "
+        "that a recipe does not have makes no difference there.",
+        "scores",
+        (
+            DEFAULT,
+            *(
+                Row(f"{OURS} {change}", OURS, settings, against=OURS)
+                for change, settings in {
+                    "without attention": {"attention": "none"},
+                    "without kernels beyond the first": {"max_hop": 0},
+                    "without message passing": {"conv": "none"},
+                    "without WL features": {"wl_iterations": 0},
+                    "without WL features and attention": {"wl_iterations": 0, "attention": "none"},
+                    "without a forest": {"forest_trees": 0},
+                    "without spectral neighbourhoods": {"eigenpairs": 0},
+                    "without a gate": {"gate": False},
+                    "with spectral neighbourhoods and gate": {"eigenpairs": 16, "gate": True},
+                }.items()
+            ),
+            Row("counts", "counts", against=OURS),
+            Row("wl-linear", "wl-linear", against=OURS),
+        ),
+        (*TU, "ogbg-molhiv", "pypi_ast"),
+    ),
     "hops": _sensitivity("How far kernels look", "hops", "k, propagation steps", _vary("max_hop", range(1, 6))),
     "heads": _sensitivity("Heads of a kernel", "heads", "m, heads", _vary("heads", (2, 3, 4, 6, 8))),
     "layers": _sensitivity("Layers", "layers", "L, layers", _vary("depth", range(1, 6))),

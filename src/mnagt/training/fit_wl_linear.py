@@ -66,7 +66,8 @@ def fit_wl_linear(problem: Problem) -> Fitted:
                 other = counts.fit(choice)
                 if problem.task.is_better(found := counts.score(other, choice), score):
                     best, fit, score = choice, other, found
-        logger.info("wl-linear: %s, validation %.4f", best, score)
+        if best != _first_choice(problem):
+            logger.info("wl-linear: %s, validation %.4f", best, score)
     weight, bias = (torch.from_numpy(part) / counts.temperature(fit, best) for part in fit)
     key = torch.from_numpy(counts.key[: len(weight)])
     tensors = {"readout.key": key, "readout.weight": weight.float(), "readout.bias": bias.float()}
