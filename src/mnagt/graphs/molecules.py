@@ -32,8 +32,8 @@ def morgan_identifiers(graph: GraphBatch, radius: int) -> Int[Tensor, "atoms rad
 
     >>> from mnagt import read_smiles
     >>> morgan_identifiers(read_smiles(["CO"]).graphs.batch(torch.tensor([0])), 1)
-    tensor([[2246728737, 3975275337],
-            [ 864662311,         -1]])
+    tensor([[2246728737,         -1],
+            [ 864662311, 1533899907]])
     """
     try:
         from rdkit.Chem.rdFingerprintGenerator import AdditionalOutput, GetMorganGenerator
