@@ -27,7 +27,7 @@ docs: .venv/dev  ## build the documentation into site/
 	@echo "open site/index.html"
 
 benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1, COLLAB and ogbg_molhiv, and an idle machine
-	@failed=0; for each in batching attention epoch models reading imports smiles coverage serving; do \
+	@failed=0; for each in batching attention epoch models conv reading imports smiles coverage serving; do \
 	  $(BIN)/python benchmarks/$$each.py --out results/$$each-cpu.json || failed=1; done; \
 	$(BIN)/python benchmarks/page.py && exit $$failed
 
@@ -45,6 +45,7 @@ benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COL
 	@failed=0; \
 	$(BIN)/python benchmarks/attention_gpu.py --sweep --out results/attention-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/epoch.py --device cuda --out results/epoch-gpu.json || failed=1; \
+	$(BIN)/python benchmarks/conv.py --device cuda --out results/conv-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/step.py --out results/step-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/molecules.py --out results/molecules-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/page.py && exit $$failed

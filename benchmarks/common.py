@@ -47,6 +47,8 @@ def medians(variants: Mapping[str, Callable[[], object]], rounds: int, warm_up: 
 
 
 def machine() -> dict[str, Any]:
+    from mnagt.experiments.ledger import describe_environment  # some benchmarks time imports
+
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -58,6 +60,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "torch_geometric", "numpy")},
         "mnagt": __version__,
+        "commit": describe_environment()["commit"],
     }
 
 

@@ -236,7 +236,7 @@ def main() -> None:
         return
     figures = measure(options, device)
     settings = {"seed": SEED, "channels": CHANNELS, "layers": LAYERS, "heads": HEADS, "device": device_name(device)}
-    common.write(options.out, {**settings, "rounds": options.rounds, **figures})
+    common.write(options.out, {**settings, "rounds": options.rounds, "epochs": options.epochs, **figures})
     common.exit_if_missed(list_misses(figures) if device.type == "cpu" else [])
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import attention
 import attention_gpu
 import batching
+import conv
 import epoch
 import imports
 import models
@@ -305,6 +306,24 @@ def model_targets(figures: Record) -> Iterator[Target]:
             yield Target(f"{name}, PyTorch Geometric over ours", row["peer, s"] / row["ours, s"], 1.0)
 
 
+def layers(figures: Record) -> Iterator[Markup]:
+    for size, rows in figures["steps"].items():
+        lines = [
+            (name, format_figure(row["ms"]), format_figure(row["peak MiB"]), f"{format_figure(row['speed_up'])}x")
+            for name, row in rows.items()
+        ]
+        head = f"{figures['layers']} layers, width {figures['channels']}, batch {size}"
+        yield html.table((head, "ms a step", "peak MiB", "gps over it"), lines)
+    accuracy = [(name, *map(format_figure, epochs)) for name, epochs in figures["accuracy"].items()]
+    epochs = [f"epoch {at + 1}" for at in range(figures["epochs"])]
+    yield html.table(("validation accuracy", *epochs), accuracy)
+
+
+def layer_targets(figures: Record) -> Iterator[Target]:
+    for size, bound in conv.SPEED_UP.items():
+        yield Target(f"batch {size}, gps over ours", figures["steps"][str(size)]["mnagt"]["speed_up"], bound)
+
+
 def batches(figures: Record) -> Iterator[Markup]:
     found = figures["batches"]
     keys = dict.fromkeys(key for of in found.values() for key in of if key.endswith(", ms"))
@@ -374,6 +393,7 @@ PARTS = [
     Part("Attention on a CPU", "attention-cpu.json", attention, cpu_attention, cpu_attention_targets),
     Part("Training steps on a CPU", "epoch-cpu.json", epoch, *_steps("cpu")),
     Part("An epoch of every model", "models-cpu.json", models, every_model, model_targets),
+    Part("Layers beside GPSConv", "conv-cpu.json", conv, layers, layer_targets),
     Part("Making batches", "batching-cpu.json", batching, batches, batching_targets),
     Part("Reading files", "reading-cpu.json", reading, readers),
     Part("Importing", "imports-cpu.json", imports, import_times, import_targets),
