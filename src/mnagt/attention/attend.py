@@ -113,15 +113,18 @@ def attend_in_buckets(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: Pai
     In a batch whose graphs are in order of size nothing is copied for a fused call: a bucket is a slice. Memory of such
     a call grows with the nodes, not with their pairs, but for a bias, which has a row for each.
     """
-    buckets, heads = graph.buckets, q.shape[1:-1]
+    may_be_small, heads = bias is None and not dropout and q.shape == v.shape, q.shape[1:-1]
+    is_small = may_be_small and _has_small_attention(q) and graph.max_num_nodes <= cpu_small.LARGEST
+    buckets = graph.small_buckets if is_small else graph.buckets
     if not buckets.groups:
         return torch.zeros_like(v)
-    few = _small_buckets(buckets, q) if bias is None and not dropout and q.shape == v.shape else 0
+    if is_small:
+        q, k, v = (buckets.nodes.pad(t.flatten(1, -2)) for t in (q, k, v))
+        return buckets.nodes.unpad(cpu_small.small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
+    few = _small_buckets(buckets) if may_be_small and _has_small_attention(q) else 0
     groups = buckets.groups[few:]
     cuts = [sum(bucket.slots for bucket in buckets.groups[:few]), *(bucket.slots for bucket in groups)]
     q, k, v = (buckets.nodes.pad(t.flatten(1, -2)) for t in (q, k, v))
-    if not groups:
-        return buckets.nodes.unpad(cpu_small.small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
     (q, *qs), (k, *ks), (v, *vs) = (t.split(cuts) for t in (q, k, v))
     out = [cpu_small.small_attention(q, k, v, buckets.groups[:few])] if few else []
     masks = [None] * len(groups)
@@ -138,10 +141,13 @@ def attend_in_buckets(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: Pai
     return buckets.nodes.unpad(torch.cat(out)).unflatten(1, heads)
 
 
-def _small_buckets(buckets: Buckets, q: Tensor) -> int:
+def _has_small_attention(q: Tensor) -> bool:
+    """Whether plain products may be taken. A graph that is exported has any size."""
+    return q.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
+
+
+def _small_buckets(buckets: Buckets) -> int:
     """How many buckets, from the first, plain products are faster for."""
-    if q.device.type != "cpu" or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-        return 0  # a graph that is exported has any size
     is_small = (bucket.width <= cpu_small.LARGEST and bucket.is_node is None for bucket in buckets.groups)
     return sum(takewhile(bool, is_small))
 

@@ -5,7 +5,8 @@ r"""Attention of small graphs on a CPU, by plain products.
 
 PyTorch's fused kernel takes nearly twice as long on graphs of 30 nodes, and catches up at about 200 (docs/log.md).
 Products want the nodes of a graph side by side for each head, so rows are put in that order for the whole batch at
-once. The weights of all pairs are kept for the backward pass. The twin is :func:`mnagt.attention.attend.reference`.
+once. Graphs of like size may share a product, the smaller ones with empty slots that nobody attends to. The weights of
+all pairs are kept for the backward pass. The twin is :func:`mnagt.attention.attend.reference`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,21 +29,28 @@ LARGEST = 192
 
 
 def small_attention(query: Slots, key: Slots, value: Slots, buckets: Sequence[Bucket]) -> Slots:
-    """Each query's mixture of the values of its graph. Buckets have no empty slots; values are as wide as keys."""
+    """Each query's mixture of the values of its graph. Values are as wide as keys."""
     shapes = tuple((bucket.graphs, bucket.width) for bucket in buckets)
-    return _Small.apply(query, key, value, shapes)  # type: ignore[return-value]
+    return _Small.apply(query, key, value, shapes, [bucket.is_node for bucket in buckets])  # type: ignore[return-value]
 
 
 class _Small(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, shapes: Shapes) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, shapes: Shapes, is_node: Sequence[Tensor | None]
+    ) -> Tensor:
         ctx.shapes, ctx.heads, ctx.scale = shapes, query.shape[1], query.shape[2] ** -0.5
         order, inverse = _head_by_head(shapes, ctx.heads)
         query, key, mixed = (t.flatten(0, 1).index_select(0, order) for t in (query, key, value))
         out, weights = torch.empty_like(mixed), []
-        for q, k, v, z in _parts(shapes, ctx.heads, query, key, mixed, out):
+        parts = _parts(shapes, ctx.heads, query, key, mixed, out)
+        for may_attend, (q, k, v, z) in zip(is_node, parts, strict=True):
             score = q.new_empty(*q.shape[:2], q.shape[1])
-            weight = torch.baddbmm(score, q, k.mT, beta=0, alpha=ctx.scale, out=score).softmax(dim=2)
+            torch.baddbmm(score, q, k.mT, beta=0, alpha=ctx.scale, out=score)
+            if may_attend is not None:  # an empty slot repeats a node of its graph, and nobody attends to it
+                mask = torch.where(may_attend, 0.0, -torch.inf).to(q.dtype)
+                score.unflatten(0, (-1, ctx.heads)).add_(mask[:, None, None, :])
+            weight = score.softmax(dim=2)
             torch.bmm(weight, v, out=z)
             if any(ctx.needs_input_grad):
                 weights.append(weight)
@@ -62,7 +70,7 @@ class _Small(torch.autograd.Function):
             torch.baddbmm(into_k, score.mT, q, beta=0, alpha=ctx.scale, out=into_k)
             torch.baddbmm(g, score, k, beta=0, alpha=ctx.scale, out=g)  # the queries' takes the place of what is done
         shape = grads[0].shape[:2]
-        return *(into.pop(0).index_select(0, inverse).unflatten(0, shape) for _ in range(3)), None
+        return *(into.pop(0).index_select(0, inverse).unflatten(0, shape) for _ in range(3)), None, None
 
 
 def _parts(

@@ -306,6 +306,15 @@ class GraphBatch:
         return Buckets.plan(self.sizes, step=1 if self.device.type == "cpu" else 64).to(self.device)
 
     @structural_property
+    def small_buckets(self) -> Buckets:
+        """Those of ``attention/cpu_small.py``, wider by up to three slots where nodes are copied anyway.
+
+        Fewer products with some padding take up to 30 % less time (docs/log.md).
+        """
+        is_sorted = bool((self.sizes.diff() >= 0).all())
+        return self.buckets if is_sorted else Buckets.plan(self.sizes, step=4)
+
+    @structural_property
     def pair_layout(self) -> Layout:
         """How pairs of nodes lie in the buckets."""
         return self.buckets.pairs().to(self.device)
