@@ -14,6 +14,7 @@ ORDER = [
     "lazy",
     "version",
     "errors",
+    "plugins",
     "files",
     "registry",
     "migrations",

@@ -1,10 +1,12 @@
 """The public names of the package, and the modules that they are imported from at first use."""
 
+from mnagt.attention.kernels import register_kernel
+from mnagt.attention.mixers import register_mixer
 from mnagt.data.in_memory import from_graphs
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.molecule_table import read_molecules
 from mnagt.data.readers.smiles import read_smiles
-from mnagt.data.registry import DATASETS, load_dataset
+from mnagt.data.registry import DATASETS, load_dataset, register_dataset
 from mnagt.data.splits import Split, random_split, stratified_folds
 from mnagt.errors import InputError
 from mnagt.experiments.ledger import Ledger
@@ -17,10 +19,12 @@ from mnagt.inference.export import export_onnx, export_torch
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.inference.predict import calibrate, evaluate, predict
 from mnagt.installation import environment
-from mnagt.models.registry import MODELS, build_model
+from mnagt.models.registry import MODELS, build_model, register_model
+from mnagt.nn.readouts import register_readout
+from mnagt.plugins import load_plugins
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.runs.recipes import read_recipe
-from mnagt.tasks import MultiLabel, Regression, SingleLabel, SubTokens
+from mnagt.tasks import MultiLabel, Regression, SingleLabel, SubTokens, register_task
 from mnagt.training.run import resume, train
 from mnagt.training.trainer import Trainer
 from mnagt.version import __version__
@@ -55,12 +59,19 @@ __all__ = [
     "from_pyg",
     "load_dataset",
     "load_model",
+    "load_plugins",
     "predict",
     "quickstart",
     "random_split",
     "read_molecules",
     "read_recipe",
     "read_smiles",
+    "register_dataset",
+    "register_kernel",
+    "register_mixer",
+    "register_model",
+    "register_readout",
+    "register_task",
     "resume",
     "run_trials",
     "stratified_folds",

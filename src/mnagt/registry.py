@@ -1,10 +1,11 @@
 """Names live in visible tables; this is how they are looked up."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import TypeVar
 
 from mnagt.errors import InputError, quote
+from mnagt.plugins import load_plugins
 
 Entry = TypeVar("Entry")
 
@@ -16,8 +17,39 @@ def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry") -> Entry:
     Traceback (most recent call last):
     mnagt.errors.InputError: no readout 'means'; did you mean 'mean'? there are: mean, sum
     """
+    if isinstance(name, str) and name not in table:
+        load_plugins()
     if not isinstance(name, str) or name not in table:
         close = difflib.get_close_matches(name[:100], table, n=1) if isinstance(name, str) else []
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise InputError(f"no {kind} {quote(name)}; {hint}there are: {', '.join(sorted(table))}")
     return table[name]
+
+
+def add_entry(table: MutableMapping[str, Entry], name: str, entry: Entry, kind: str) -> None:
+    """Add ``entry`` to ``table`` as ``name``. The same definition may be added again, as a notebook does.
+
+    >>> add_entry({"sum": 1}, "sum", 2, "readout")
+    Traceback (most recent call last):
+    mnagt.errors.InputError: there is a readout 'sum' already; choose another name
+    """
+    if name in table and _where(table[name]) != _where(entry):
+        raise InputError(f"there is a {kind} {name!r} already; choose another name")
+    table[name] = entry
+
+
+def _where(entry: object) -> tuple[object, ...]:
+    """The module and name of a definition; numbers and such are their own."""
+    entry = getattr(entry, "build", entry)
+    found = getattr(entry, "__module__", None), getattr(entry, "__qualname__", None)
+    return found if all(found) else (entry,)
+
+
+def register_class(table: MutableMapping[str, Entry], name: str, kind: str) -> Callable[[Entry], Entry]:
+    """A decorator that adds a class to ``table``."""
+
+    def add(entry: Entry) -> Entry:
+        add_entry(table, name, entry, kind)
+        return entry
+
+    return add

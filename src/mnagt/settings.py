@@ -30,6 +30,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from mnagt.errors import InputError, quote
 from mnagt.files import read_small_file
 from mnagt.migrations import rename_settings
+from mnagt.plugins import load_plugins
 
 Config = TypeVar("Config")
 
@@ -65,6 +66,8 @@ class OneOf:
     choices: Collection[str]
 
     def accepts(self, value: Any) -> bool:
+        if value not in self.choices and isinstance(value, str):
+            load_plugins()
         return value in self.choices
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Attention kernels: the inputs of each node as query, key and value (paper, eq. 4)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.adjacency import Norm, propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.modules import as_graph_module
+from mnagt.registry import register_class
 
 Nodes = Float[Tensor, "nodes dim"]
 
@@ -136,3 +137,17 @@ KERNELS: dict[str, type[Kernel]] = {
     "structural": Structural,
     "separate-gnns": SeparateGnns,
 }
+
+
+def register_kernel(name: str) -> Callable[[type[Kernel]], type[Kernel]]:
+    """Decorate a kernel of one's own: ``KERNELS`` has it from then on.
+
+    >>> from mnagt import register_kernel
+    >>> @register_kernel("difference")
+    ... class Difference(Kernel):
+    ...     def forward(self, hops):
+    ...         return Triplet(hops[0] - hops[1], hops[0] - hops[1], hops[0])
+    >>> KERNELS.pop("difference").__name__
+    'Difference'
+    """
+    return register_class(KERNELS, name, "kernel")

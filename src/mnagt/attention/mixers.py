@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mnagt.linear import Linear
 from mnagt.ops.functional import mix
+from mnagt.registry import register_class
 
 KernelOutputs = Float[Tensor, "nodes kernels dim"]
 Nodes = Float[Tensor, "nodes dim"]
@@ -100,3 +101,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """What sigma of eq. 10 may be."""
 
 MIXERS: dict[str, type[Mixer]] = {"adaptive": Adaptive, "mean": Mean, "sum": Sum, "concat": Concat}
+
+
+def register_mixer(name: str) -> Callable[[type[Mixer]], type[Mixer]]:
+    """Decorate a mixer of one's own, a class that is built from (dim, kernels): the setting ``mixer`` takes its name.
+
+    >>> from mnagt import register_mixer
+    >>> @register_mixer("first")
+    ... class First(Mixer):
+    ...     def forward(self, z):
+    ...         return z[:, 0]
+    >>> MIXERS.pop("first").__name__
+    'First'
+    """
+    return register_class(MIXERS, name, "mixer")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mnagt.cli import experiments, listing, predict, training
 from mnagt.cli.options import Parser
 from mnagt.errors import InputError
+from mnagt.plugins import load_plugins
 from mnagt.version import __version__
 
 
@@ -66,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("mnagt").setLevel(logging.INFO)  # a download says how far it is
     try:
+        plugins, arguments = _split_plugins(arguments)
+        if plugins:
+            load_plugins(plugins)
         args, unknown = _parser(arguments).parse_known_args(arguments)
         if unknown:
             close = difflib.get_close_matches(unknown[0], args.options, n=1, cutoff=0.7)
@@ -87,6 +91,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _split_plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The modules that ``--plugin`` names, and the other arguments."""
+    names, rest, words = [], [], iter(arguments)
+    for word in words:
+        if word == "--plugin":
+            names.append(next(words, ""))
+        elif word.startswith("--plugin="):
+            names.append(word.removeprefix("--plugin="))
+        else:
+            rest.append(word)
+    if not all(names):
+        raise InputError("--plugin takes the name of a Python module")
+    return names, rest
+
+
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the chosen command gets its options, since some of them depend on the model."""
     parser = Parser(
@@ -95,7 +114,11 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         epilog="`mnagt COMMAND --help` explains a command. Try: mnagt quickstart",
     )
     parser.add_argument("--version", action="version", version=f"mnagt {__version__}")
+    parser.add_argument(
+        "--plugin", action="append", metavar="MODULE", help="import this module, which registers models"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _, arguments = _split_plugins(arguments)
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.summary, description=command.description, allow_abbrev=False)

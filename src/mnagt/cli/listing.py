@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mnagt.cli.options import add_options, print_table, read_options
+from mnagt.plugins import load_plugins
 
 MAX_SKIPPED = 20
 """Files that could not be read, of which more are only counted."""
@@ -59,6 +60,7 @@ def run_pack(args: argparse.Namespace) -> None:
 
 def run_datasets(args: argparse.Namespace) -> None:
     """Lists the data sets that have names, and where they are."""
+    load_plugins()
     from mnagt.data.registry import DATASETS, data_root, locate_dataset
 
     print(f"data root: {data_root()} (set MNAGT_DATA to change it)\n")
@@ -71,6 +73,7 @@ def run_datasets(args: argparse.Namespace) -> None:
 
 def run_models(args: argparse.Namespace) -> None:
     """Lists the models."""
+    load_plugins()
     from mnagt.graphs.features import Columns, Features
     from mnagt.models.description import describe_parts
     from mnagt.models.registry import MODELS, build_model

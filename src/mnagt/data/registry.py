@@ -18,7 +18,7 @@ from mnagt.data.readers.smiles import rdkit_version
 from mnagt.data.readers.text_table import TABLES
 from mnagt.data.synthetic import make_synthetic
 from mnagt.errors import InputError
-from mnagt.registry import lookup
+from mnagt.registry import add_entry, lookup
 from mnagt.tasks import Task
 
 
@@ -41,15 +41,19 @@ class Source:
     """The score that it is judged by."""
     archive: str = ""
     """The zip at OGB's site."""
+    build: Callable[[], PackedDataset] | None = None
+    """What makes a data set of a plugin."""
 
     @property
     def has_official_split(self) -> bool:
         """Whether an official split comes with it."""
-        return self.kind != "tu"
+        return self.kind not in ("tu", "plugin")
 
     @property
     def availability(self) -> str:
         """Where it comes from if it is not in the data root."""
+        if self.kind == "plugin":
+            return "made by a plugin"
         if self.kind == "stdlib":
             return "made from Python's own sources at first use"
         if self.kind == "synthetic":
@@ -160,6 +164,30 @@ def load_dataset(
     return LOADERS[source.kind](source, root or data_root())
 
 
+def register_dataset(
+    name: str, description: str = ""
+) -> Callable[[Callable[[], PackedDataset]], Callable[[], PackedDataset]]:
+    """Decorate a function that makes a data set of one's own: ``load_dataset`` and the command line know its name.
+
+    >>> from mnagt import from_networkx, load_dataset, register_dataset
+    >>> import networkx as nx
+    >>> @register_dataset("two-rings", "rings of three and of four nodes")
+    ... def two_rings():
+    ...     from mnagt import from_graphs
+    ...     return from_graphs([nx.cycle_graph(3), nx.cycle_graph(4)], targets=["odd", "even"])
+    >>> len(load_dataset("two-rings"))
+    2
+    >>> del DATASETS["two-rings"]
+    """
+
+    def add(read: Callable[[], PackedDataset]) -> Callable[[], PackedDataset]:
+        source = Source(name, "plugin", description, 0, 0, 0.0, 0.0, build=read)
+        add_entry(DATASETS, name, source, "data set")
+        return read
+
+    return add
+
+
 def is_molecule_table(path: str | Path) -> bool:
     """Whether a file of this name is a table of molecules."""
     return str(path).lower().removesuffix(".gz").endswith(TABLES)
@@ -243,6 +271,11 @@ def _load_stdlib(source: Source, root: Path) -> PackedDataset:
     return load_or_build(*parts, build=code.read_stdlib)
 
 
+def _load_plugin(source: Source, root: Path) -> PackedDataset:
+    assert source.build is not None
+    return replace(source.build(), name=source.name)
+
+
 def _read(path: Path) -> PackedDataset:
     if is_packed_folder(path):
         return open_packed(path)
@@ -274,4 +307,5 @@ LOADERS: dict[str, Callable[[Source, Path], PackedDataset]] = {
     "peptides": _load_peptides,
     "stdlib": _load_stdlib,
     "synthetic": _load_synthetic,
+    "plugin": _load_plugin,
 }

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from mnagt.errors import InputError
+from mnagt.plugins import list_plugins, load_plugins
 from mnagt.settings import Gt, Le, PositiveInt, Settings
 from mnagt.version import __version__
 
@@ -145,7 +146,7 @@ def _run_on_ray(
     resources = [_resources(nodes, config, device(item)) for item in items]
 
     def start(i: int) -> Any:
-        return remote.options(**resources[i]).remote(work, items[i], config.cpus_per_trial, __version__)
+        return remote.options(**resources[i]).remote(work, items[i], config.cpus_per_trial, __version__, list_plugins())
 
     running, attempts = {start(i): i for i in range(len(items))}, Counter(range(len(items)))
     while running:
@@ -169,7 +170,9 @@ def _run_on_ray(
             yield items[i], outcome.result
 
 
-def _work_remotely(work: Callable[[Item], Value], item: Item, threads: int, version: str) -> Value:
+def _work_remotely(
+    work: Callable[[Item], Value], item: Item, threads: int, version: str, plugins: Sequence[str]
+) -> Value:
     """What a worker of the cluster does. Its errors name its machine."""
     import torch
 
@@ -177,6 +180,7 @@ def _work_remotely(work: Callable[[Item], Value], item: Item, threads: int, vers
         if version != __version__:
             raise InputError(f"has mnagt {__version__}, and here it is {version}; install the same")
         torch.set_num_threads(threads)
+        load_plugins(plugins)
         return work(item)
     except InputError as error:
         raise InputError(f"node {platform.node()}: {error}") from None

@@ -1,5 +1,6 @@
 """A trained model in a folder that stands alone: ``config.json`` and ``model.safetensors`` rebuild it."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -37,9 +38,10 @@ from mnagt.inference.weights import (
     select_prefix,
 )
 from mnagt.migrations import rename_weights
-from mnagt.models.registry import build_model, full_settings
+from mnagt.models.registry import MODELS, build_model, full_settings
 from mnagt.nn.graph_model import GraphModel, SklearnModel
 from mnagt.nn.inference_fusion import FusedModel
+from mnagt.plugins import describe_missing, find_plugin
 from mnagt.settings import from_dict
 from mnagt.tasks import UNKNOWN, Suggestion, Task, task_from_dict, task_to_dict
 from mnagt.version import __version__
@@ -181,6 +183,9 @@ class TrainedModel:
             "vocabularies": {column: list(names) for column, names in self.vocabularies.items()},
             "columns": {kind: list(names) for kind, names in self.columns.items()},
         }
+        made_by = (MODELS[self.name].build, type(self.task)) if self.name in MODELS else (type(self.task),)
+        plugins = [plugin for thing in made_by if (plugin := find_plugin(thing)) is not None]
+        content |= {"plugins": list(dict.fromkeys(plugins))} if plugins else {}
         write_json(folder / CONFIG, content)
         write_text(folder / CARD, _render_card(self))
         if self.calibration is not None:
@@ -260,7 +265,9 @@ def load_model(folder: Path | str) -> TrainedModel:
     except (TypeError, AttributeError):
         raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again") from None
     except InputError as error:
-        raise InputError(f"{folder / CONFIG}: {error}") from None
+        needed = content.get("plugins") if isinstance(content, dict) else None
+        hint = f"; {describe_missing(needed)}" if _is_missing(needed) else ""
+        raise InputError(f"{folder / CONFIG}: {error}{hint}") from None
     renamed = rename_weights(weights)
     check_weights(expected, renamed, folder / WEIGHTS)
     check_fingerprints(folder, weights, note)
@@ -275,6 +282,12 @@ def load_model(folder: Path | str) -> TrainedModel:
     if path.exists():
         calibration = Calibration.from_dict(read_json(path), task, str(path))
     return TrainedModel(model.eval(), task, name, settings, origin, vocabularies, calibration, columns, forest)
+
+
+def _is_missing(plugins: Any) -> bool:
+    """Whether a folder names plugins of which one is not imported."""
+    is_list = isinstance(plugins, list) and all(isinstance(name, str) for name in plugins)
+    return is_list and any(name not in sys.modules for name in plugins)
 
 
 def _build(

@@ -34,7 +34,7 @@ from mnagt.models.transformer import TransformerConfig, transformer
 from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
 from mnagt.models.wl_linear import WLCountsConfig, WLLinearConfig, wl_linear
 from mnagt.nn.graph_model import GraphModel
-from mnagt.registry import lookup
+from mnagt.registry import add_entry, lookup
 from mnagt.settings import from_dict
 
 
@@ -93,6 +93,37 @@ MODELS: dict[str, Entry] = {
     "wl-linear": Entry(WLLinearConfig, wl_linear, "features", "Shervashidze 2011"),
     "morgan-forest": Entry(MorganForestConfig, morgan_forest, "features", "Rogers 2010", reads=MOLECULES),
 }
+
+
+def register_model(
+    name: str, config: type, *, family: str = "own", paper: str = "own"
+) -> Callable[[Callable[[Any, Features, int], GraphModel]], Callable[[Any, Features, int], GraphModel]]:
+    """Decorate a function that builds a model of one's own: the command line and all of Python know it by ``name``.
+
+    Args:
+        name: The name of the model.
+        config: Its settings, a frozen dataclass that inherits from ``ModelConfig``.
+        family: transformer, gnn, pooling or own: where ``mnagt models`` lists it.
+        paper: What ``mnagt models`` shows as its paper.
+
+    >>> from mnagt import build_model, register_model
+    >>> from mnagt.models.config import ReadoutConfig
+    >>> from mnagt.models.builders import make_model
+    >>> @register_model("no-layers", ReadoutConfig)
+    ... def no_layers(config, features, outputs):
+    ...     return make_model(config, features, outputs, [])
+    >>> build_model("no-layers", {"dim": 8}, Features(), 3).parameter_count > 0
+    True
+    >>> del MODELS["no-layers"]
+    """
+
+    def add(
+        build: Callable[[Any, Features, int], GraphModel],
+    ) -> Callable[[Any, Features, int], GraphModel]:
+        add_entry(MODELS, name, Entry(config, build, family, paper), "model")
+        return build
+
+    return add
 
 
 def full_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """From the nodes of a graph to one vector."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from mnagt.graphs.subgraph import add_virtual_nodes
 from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm
 from mnagt.nn.shapes import GraphVectors, NodeVectors
+from mnagt.registry import register_class
 
 Prepared = tuple[Float[Tensor, "more_nodes dim"], GraphBatch]
 
@@ -162,3 +163,17 @@ READOUTS: dict[str, type[Readout]] = {
     "virtual-node": VirtualNode,
     "cls": ClsNode,
 }
+
+
+def register_readout(name: str) -> Callable[[type[Readout]], type[Readout]]:
+    """Decorate a readout of one's own, a class that is built from (dim,): the setting ``readout`` takes its name.
+
+    >>> from mnagt import register_readout
+    >>> @register_readout("last")
+    ... class Last(Readout):
+    ...     def forward(self, x, graph):
+    ...         return x[graph.node_ptr[1:] - 1]
+    >>> READOUTS.pop("last").__name__
+    'Last'
+    """
+    return register_class(READOUTS, name, "readout")

@@ -1,10 +1,11 @@
 """Tasks: what is predicted for each graph. A new task is a class and a line in ``TASKS``."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from mnagt.errors import InputError
-from mnagt.registry import lookup
+from mnagt.registry import lookup, register_class
 from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Suggestion, Task, Unlabelled
 from mnagt.tasks.columns import MultiLabel, Regression
 from mnagt.tasks.single_label import SingleLabel
@@ -23,6 +24,7 @@ __all__ = [
     "Suggestion",
     "Task",
     "Unlabelled",
+    "register_task",
     "task_from_dict",
     "task_to_dict",
     "word_key",
@@ -32,6 +34,22 @@ __all__ = [
 TASKS: dict[str, type[Task]] = {
     task.kind: task for task in (SingleLabel, MultiLabel, Regression, SubTokens, Unlabelled)
 }
+
+
+def register_task(kind: str) -> Callable[[type[Task]], type[Task]]:
+    """Decorate a task of one's own, a frozen dataclass with ``kind`` as its class attribute: models are saved with it.
+
+    >>> from dataclasses import dataclass
+    >>> from mnagt import register_task
+    >>> @register_task("ranking")
+    ... @dataclass(frozen=True)
+    ... class Ranking(Regression):
+    ...     kind = "ranking"
+    >>> task_from_dict(task_to_dict(Ranking(("score",)))).kind
+    'ranking'
+    >>> del TASKS["ranking"]
+    """
+    return register_class(TASKS, kind, "task")
 
 
 def task_to_dict(task: Task) -> dict[str, Any]:
