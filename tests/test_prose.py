@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +20,14 @@ from strategies import random_batch
 
 import mnagt
 from mnagt import MODELS, RunConfig, TrainConfig, load_dataset, train
-from mnagt.attention.kernels import Hops, Kernel, Triplet
+from mnagt.attention.kernels import KERNELS, Hops, Kernel, Triplet
+from mnagt.attention.mixers import MIXERS
 from mnagt.cli import _parser, main
-from mnagt.data.registry import Source
+from mnagt.data.registry import DATASETS, Source
 from mnagt.graphs.features import Features
 from mnagt.models.registry import Entry
+from mnagt.nn.readouts import READOUTS
+from mnagt.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 USERS = ["engineer", "practitioner", "researcher"]
@@ -104,9 +108,23 @@ def test_there_is_a_tutorial_and_a_notebook_for_each_kind_of_user():
     assert all(f"tutorials/{name}.md" in (ROOT / "mkdocs.yml").read_text() for name in USERS)
 
 
+@pytest.fixture
+def _own_tables() -> Iterator[None]:
+    """What a page registers is gone after the test."""
+    tables: list[dict[str, Any]] = [MODELS, DATASETS, KERNELS, MIXERS, READOUTS, TASKS]
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=str)
+@pytest.mark.usefixtures("_own_tables")
 def test_commands_are_understood(page, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if "--plugin" in command:  # the module that the page shows
+        run_python(DOCS["extending"], "extending.md", dict(NAMES_AT_HAND["extending"]))
     Path("one.toml").write_text('dataset = "NCI1"\n')
     Path("mine.toml").write_text('dataset = "NCI1"\n[models.gin]\n[models.gin-wide]\nmodel = "gin"\n')
     words = words_of(command)
@@ -181,6 +199,7 @@ NAMES_AT_HAND: dict[str, dict[str, Any]] = {
         if any(block.kind == "python" for block in blocks)
     ],
 )
+@pytest.mark.usefixtures("_own_tables")
 def test_docs_run(page, desk, monkeypatch):
     monkeypatch.chdir(desk)
     if page == "export":
