@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ assert build_model("own", {{}}, dataset.features, 2).readout.__class__.__name__ 
 
 
 def test_names_are_not_taken_twice():
-    table = {"sum": test_names_are_not_taken_twice}
+    table: dict[str, Callable] = {"sum": test_names_are_not_taken_twice}
     add_entry(table, "sum", test_names_are_not_taken_twice, "readout")
     with pytest.raises(InputError, match="there is a readout 'sum' already"):
         add_entry(table, "sum", run, "readout")

@@ -30,7 +30,7 @@ def load_plugins(names: Iterable[str] = ()) -> list[str]:
     given = [*listed, *(name for name in names if name not in listed)]
     if given != listed:
         os.environ[VARIABLE] = ",".join(given)
-    found = [*given, *(each for each in _installed() if each not in given)]
+    found = [*given, *(each for each in find_installed() if each not in given)]
     for name in found:
         _import(name)
     return found
@@ -60,7 +60,7 @@ def describe_missing(names: Iterable[str]) -> str:
 
 
 @cache
-def _installed() -> tuple[str, ...]:
+def find_installed() -> tuple[str, ...]:
     """The modules that installed packages declare."""
     return tuple(sorted(each.module for each in entry_points(group=GROUP)))
 

@@ -265,8 +265,8 @@ def load_model(folder: Path | str) -> TrainedModel:
     except (TypeError, AttributeError):
         raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again") from None
     except InputError as error:
-        needed = content.get("plugins") if isinstance(content, dict) else None
-        hint = f"; {describe_missing(needed)}" if _is_missing(needed) else ""
+        missing = _missing_plugins(content)
+        hint = f"; {describe_missing(missing)}" if missing else ""
         raise InputError(f"{folder / CONFIG}: {error}{hint}") from None
     renamed = rename_weights(weights)
     check_weights(expected, renamed, folder / WEIGHTS)
@@ -284,10 +284,11 @@ def load_model(folder: Path | str) -> TrainedModel:
     return TrainedModel(model.eval(), task, name, settings, origin, vocabularies, calibration, columns, forest)
 
 
-def _is_missing(plugins: Any) -> bool:
-    """Whether a folder names plugins of which one is not imported."""
-    is_list = isinstance(plugins, list) and all(isinstance(name, str) for name in plugins)
-    return is_list and any(name not in sys.modules for name in plugins)
+def _missing_plugins(content: Any) -> list[str]:
+    """The plugins that a model names and that are not imported."""
+    plugins = content.get("plugins", []) if isinstance(content, dict) else []
+    names = plugins if isinstance(plugins, list) else []
+    return [name for name in names if isinstance(name, str) and name not in sys.modules]
 
 
 def _build(
