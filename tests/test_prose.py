@@ -124,7 +124,11 @@ def _own_tables() -> Iterator[None]:
 def test_commands_are_understood(page, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if "--plugin" in command:  # the module that the page shows
-        run_python(DOCS["extending"], "extending.md", dict(NAMES_AT_HAND["extending"]))
+        Path("my_models.py").write_text([block for block in DOCS["extending"] if block.kind == "python"][-1].text)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setitem(sys.modules, "my_models", None)  # gone after the test
+        del sys.modules["my_models"]
+        importlib.import_module("my_models")
     Path("one.toml").write_text('dataset = "NCI1"\n')
     Path("mine.toml").write_text('dataset = "NCI1"\n[models.gin]\n[models.gin-wide]\nmodel = "gin"\n')
     words = words_of(command)

@@ -132,10 +132,13 @@ def _find_constraints(hint: Any) -> Iterator[Constraint]:
 
 @cache
 def read_field_docs(cls: type) -> dict[str, str]:
-    """The string under each field in the source of ``cls`` and of the dataclasses that it inherits from."""
+    """The string under each field in the source, if any, of ``cls`` and of the dataclasses that it inherits from."""
     docs = {}
     for base in (base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)):
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except (OSError, TypeError):  # a class of a notebook or prompt has no file
+            continue
         assert isinstance(body, ast.ClassDef)
         for field, after in zip(body.body, body.body[1:], strict=False):
             match field, after:
