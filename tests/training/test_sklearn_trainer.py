@@ -15,6 +15,7 @@ from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.splits import random_split
 from mnagt.errors import InputError
 from mnagt.estimators import GraphClassifier
+from mnagt.explain import explain
 from mnagt.nn.morgan_forest import MorganBits
 from mnagt.nn.wl_counts import WLCounts
 from mnagt.runs.config import RunConfig, TrainConfig
@@ -188,3 +189,16 @@ def test_a_forest_learns_numbers(molecules):
     sizes = molecules.sizes.float()[:, None]
     run = train(FOREST, dataset=with_task(molecules, Regression(("atoms",)), sizes))
     assert run.result.test["rmse"] < 5
+
+
+def test_attributions_of_a_linear_model_are_exact(mutag):
+    trained = train(CONFIG, dataset=mutag).trained
+    (explained,) = explain(trained, mutag, torch.tensor([7]))
+    assert abs(explained.attribution.gap) < 1e-4
+    assert explained.attribution.nodes.abs().sum() > 0.1
+
+
+def test_a_forest_has_no_gradients_to_explain_it_by(molecules):
+    trained = train(FOREST, dataset=molecules).trained
+    with pytest.raises(InputError, match="no vectors of nodes, so there are no gradients"):
+        explain(trained, molecules, torch.tensor([7]))

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from statistics import mean, stdev
@@ -19,6 +20,7 @@ from mnagt.experiments.executors import run_parallel
 from mnagt.experiments.statistics import Paired
 from mnagt.files import write_text
 from mnagt.inference.model_folder import TrainedModel
+from mnagt.models.registry import MODELS
 from mnagt.reports.charts import Series, confusion_matrix, dot_plot, line_chart, mean_series, stacked_bars
 from mnagt.reports.graph_drawing import DrawnGraph, draw_pies, list_bonds
 from mnagt.reports.page import html, render_page
@@ -31,6 +33,8 @@ from mnagt.training.progress import clock
 from mnagt.training.run import train
 
 DATASET = "MUTAG"
+COMPARED = ("mnagt", "gin", "wl-linear")
+"""Models that are cross-validated, ours first; the last, where scikit-learn is installed."""
 MAJORITY = 125 / 188
 PUBLISHED = (
     ("GIN-0", 89.4, 5.6),
@@ -144,7 +148,8 @@ def quickstart(config: QuickstartConfig, out: Path, say: Callable[[str], None] =
     )
     say(f"{DATASET}: {len(dataset)} molecules, mutagenic or not (majority class {100 * MAJORITY:.1f} %)")
     say(f"stratified {config.folds}-fold cross-validation, {config.epochs} epochs, {jobs} folds side by side\n")
-    models = tuple(cross_validate(replace(run, model=name), jobs, say) for name in ("mnagt", "gin"))
+    names = [name for name in COMPARED if find_spec("sklearn") or not MODELS[name].is_fitted_by_sklearn]
+    models = tuple(cross_validate(replace(run, model=name), jobs, say) for name in names)
     folder = out / "model"
     if (folder / RUN).exists():  # of the quickstart before
         shutil.rmtree(folder)
@@ -165,9 +170,9 @@ def cross_validate(config: RunConfig, jobs: int, say: Callable[[str], None]) -> 
         for each, outcome in outcomes:
             number = each.split.fold
             folds[number], parameters = outcome()
-            say(f"  {config.model:6} fold {number + 1:2}  test accuracy {100 * folds[number].accuracy:5.1f}")
+            say(f"  {config.model:9} fold {number + 1:2}  test accuracy {100 * folds[number].accuracy:5.1f}")
     done = CrossValidation(config.model, parameters, tuple(folds[number] for number in sorted(folds)))
-    say(f"  {done.model:6} {done}  ({parameters:,} parameters)\n")
+    say(f"  {done.model:9} {done}  ({parameters:,} parameters)\n")
     return done
 
 
@@ -274,6 +279,8 @@ def compare(ours: CrossValidation, other: CrossValidation) -> str:
 def _draw_learning(models: tuple[CrossValidation, ...], key: str, caption: str, unit: float, highest: float) -> Picture:
     series = []
     for i, model in enumerate(models):
+        if max(len(fold.history) for fold in model.folds) == 1:  # one record is no curve
+            continue
         histories = [[record[key] * unit for record in fold.history if key in record] for fold in model.folds]
         epochs = list(zip(*histories, strict=False))
         series.append(mean_series(model.model, i, range(1, len(epochs) + 1), epochs, within=(0, highest)))

@@ -124,7 +124,13 @@ def _node_inputs(model: Predictor, graph: GraphBatch) -> list[Float[Tensor, "nod
     """The inputs of nodes: vectors from the encoder, and WL subtree features."""
     network = _network(model)
     wl_features = (module for module in network.modules() if isinstance(module, NodeSum))
-    return [network.encoder(graph), *(module.node_features(graph) for module in wl_features)]
+    inputs = [network.encoder(graph), *(module.node_features(graph) for module in wl_features)]
+    if not any(h.shape[1] for h in inputs):
+        raise InputError(
+            "this model has no vectors of nodes, so there are no gradients to explain it by; explain another model, or "
+            "call mnagt.explain.attribution.occlusion, which removes nodes"
+        )
+    return inputs
 
 
 def _outputs(

@@ -55,7 +55,7 @@ def read_recipes(name: Path | str) -> dict[str, RunConfig]:
     """The recipes of a TOML file by their names; all those of the package for a data set; or one, as ``read_recipe``.
 
     >>> list(read_recipes("ogbg-molhiv"))
-    ['mnagt', 'gin-virtual', 'gin', 'gps']
+    ['mnagt', 'gin-virtual', 'gin', 'gps', 'morgan-forest']
     """
     path = Path(name)
     if not path.exists():

@@ -104,7 +104,12 @@ class Ranks:
         return [part.to(tensor.device) for part in parts]
 
     def outputs(
-        self, model: nn.Module, dataset: PackedDataset, indices: Int[Tensor, "some"], batch_size: int, reduce: Reduce
+        self,
+        model: nn.Module,
+        dataset: PackedDataset,
+        indices: Int[Tensor, "some"],
+        batch_size: int,
+        reduce: Reduce = lambda output: output,
     ) -> Float[Tensor, "some outputs"]:
         """As ``compute_outputs``, on every rank; each rank computes those of a part of the graphs."""
         if not self.is_distributed or len(indices) == 0:

@@ -67,7 +67,8 @@ def fit_wl_linear(problem: Problem) -> Fitted:
                 if problem.task.is_better(found := counts.score(other, choice), score):
                     best, fit, score = choice, other, found
         if best != _first_choice(problem):
-            logger.info("wl-linear: %s, validation %.4f", best, score)
+            chosen = ", ".join(f"{name} {value}" for name, value in vars(best).items())
+            logger.info("chosen by validation: %s (%.4f)", chosen, score)
     weight, bias = (torch.from_numpy(part) / counts.temperature(fit, best) for part in fit)
     key = torch.from_numpy(counts.key[: len(weight)])
     tensors = {"readout.key": key, "readout.weight": weight.float(), "readout.bias": bias.float()}
