@@ -87,9 +87,11 @@ def run_parallel(
         set_up()
         yield ((item, partial(work, item)) for item in items)
     else:
-        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _set_up_worker, (set_up,)) as pool:
+        spawn = multiprocessing.get_context("spawn")
+        with _defer_interrupts() as check, ProcessPoolExecutor(jobs, spawn, _set_up_worker, (set_up,)) as pool:
             try:
-                yield _wait_for({pool.submit(work, item): item for item in items}, while_waiting)
+                running = {pool.submit(work, item): item for item in items}
+                yield _wait_for(running, lambda: (check(), while_waiting()))
             except BaseException as error:
                 for process in multiprocessing.active_children():
                     process.kill()  # asked to stop, it would go on with the next item; and nobody records this one
@@ -102,7 +104,31 @@ def run_parallel(
 # --- processes of this machine ---
 
 
-def _wait_for(running: dict[Future[Value], Item], while_waiting: Callable[[], None]) -> Outcomes[Item, Value]:
+@contextmanager
+def _defer_interrupts() -> Iterator[Callable[[], None]]:
+    """Ctrl-C raises ``KeyboardInterrupt`` where the function that is yielded is called, and nowhere else.
+
+    Within ``wait`` it could leave a future locked, which its pool would then wait for without end. Handlers of others
+    are left alone.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield do_nothing
+        return
+    requested = threading.Event()
+
+    def check() -> None:
+        if requested.is_set():
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, lambda number, frame: requested.set())
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _wait_for(running: dict[Future[Value], Item], while_waiting: Callable[[], object]) -> Outcomes[Item, Value]:
     while running:
         done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
         while_waiting()

@@ -90,15 +90,18 @@ def adjacency_spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]
     r"""Eigenvalues of :math:`D^{-1/2} A D^{-1/2}`, the ``m`` of largest magnitude, then entries in their eigenvectors.
 
     Where a graph has fewer, there are zeros. Of eigenvalues with the same magnitude all are given or none, so that what
-    is computed from whole eigenspaces does not depend on the order of the nodes. Directed edges are taken both ways.
+    is computed from whole eigenspaces does not depend on the order of the nodes. Signs and repeated eigenvalues are
+    settled as in ``laplacian``. Directed edges are taken both ways.
     """
     _check_count("m", m)
     out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
     for block in dense_blocks(graph):
         values, vectors = torch.linalg.eigh(normalised_adjacency(block.adjacency.double()))
-        order = values.abs().argsort(dim=1, descending=True, stable=True)
+        vectors = canonical_basis(values, vectors)
+        magnitude = (values.abs() / EIGENVALUE_TOLERANCE).round()  # rounding must not decide between t and -t
+        order = magnitude.argsort(dim=1, descending=True, stable=True)
         values = values.gather(1, order)
-        vectors = vectors.gather(2, order[:, None].expand_as(vectors))
+        vectors = (vectors * canonical_signs(vectors)).gather(2, order[:, None].expand_as(vectors))
         largest_left_out = F.pad(values.abs(), (0, max(0, m + 1 - block.size)), value=-1.0)[:, m, None]
         kept = min(m, block.size)
         is_kept = values[:, :kept].abs() > largest_left_out + EIGENVALUE_TOLERANCE
