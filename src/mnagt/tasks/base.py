@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -60,6 +60,9 @@ class Task(ABC):
     """Whether graphs have targets, so that a model can be trained."""
     has_probability: ClassVar[bool] = True
     """Whether outputs are logits, which a temperature can calibrate."""
+    link: ClassVar[Literal["identity", "logit", "log"]] = "identity"
+    """How an output follows from a probability: logit of a label by itself, log where classes exclude each other;
+    identity for numbers."""
     is_sequence: ClassVar[bool] = False
     """Whether words are predicted, as ``suggest`` lists them."""
     is_parsable: ClassVar[bool] = False
@@ -190,6 +193,10 @@ class Task(ABC):
         raise InputError(
             f"a random forest predicts classes and numbers, and the task is {self.kind}; set forest_trees to 0"
         )
+
+    def sample_weights(self, probability: Output) -> Output:
+        """The weight of each graph in the loss of each output, for these values of ``target_probability``."""
+        return torch.ones_like(probability)
 
     def convert_output(self, output: Output, source: "Task") -> Tensor:
         """Outputs of a model for ``source`` as a model for this task would give them; see ``can_join``."""

@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -71,6 +71,7 @@ class MultiLabel(ColumnTask):
     """The weight of a positive in the loss of each label; empty where it is 1."""
     kind: ClassVar[str] = "multi-label"
     thresholds_per_output: ClassVar[int] = 2
+    link: ClassVar[Literal["identity", "logit", "log"]] = "logit"
     fitted_fields: ClassVar[tuple[str, ...]] = ("weights",)
     expected_cell: ClassVar[str] = "0, 1"
     parse_cell = staticmethod(parse_binary)
@@ -83,6 +84,11 @@ class MultiLabel(ColumnTask):
 
     def with_plain_loss(self) -> "MultiLabel":
         return replace(self, weights=())
+
+    def sample_weights(self, probability: Labels) -> Labels:
+        if not self.weights:
+            return super().sample_weights(probability)
+        return torch.where(probability == 1, torch.tensor(self.weights), 1.0)
 
     def loss(self, output: Labels, target: Labels) -> Float[Tensor, ""]:
         weight = constant(self.weights, output.dtype, output.device) if self.weights else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +36,7 @@ class SingleLabel(Task):
     is_parsable: ClassVar[bool] = True
     missing_target: ClassVar[float] = NO_CLASS
     thresholds_per_output: ClassVar[int] = 1
+    link: ClassVar[Literal["identity", "logit", "log"]] = "log"
     fitted_fields: ClassVar[tuple[str, ...]] = ("weights",)
 
     def __post_init__(self) -> None:
@@ -95,6 +96,11 @@ class SingleLabel(Task):
     def target_probability(self, target: Classes) -> Logits:
         one_hot = F.one_hot(target.clamp(min=0), self.num_outputs).float()
         return one_hot.where((target != NO_CLASS)[:, None], torch.nan)
+
+    def sample_weights(self, probability: Logits) -> Logits:
+        if not self.weights:
+            return super().sample_weights(probability)
+        return (probability.nan_to_num() @ torch.tensor(self.weights))[:, None].expand_as(probability)
 
     def conformal_scores(self, output: Logits, target: Classes) -> ScoreGroups:
         """One minus the probability of the label, for the graphs of each class."""

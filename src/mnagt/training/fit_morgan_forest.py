@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mnagt.nn.morgan_forest import LINKS, MAX_DEPTH, MorganBits
-from mnagt.tasks import MultiLabel, Regression
 from mnagt.training.sklearn_problem import Fitted, Problem
 
 TREES_AT_ONCE = 20
@@ -27,12 +26,11 @@ def fit_morgan_forest(problem: Problem) -> Fitted:
     bits = bits[:, : readout.bits].numpy().astype(np.float32)
     targets = problem.targets()
     trees: list[Any] = []
-    for output, weights in enumerate(problem.sample_weights(targets).T.numpy()):
+    for output, weights in enumerate(problem.task.sample_weights(targets).T.numpy()):
         target = targets[:, output].numpy()
         rows = np.isfinite(target).nonzero()[0]
         trees += _grow_trees(problem, bits[rows], target[rows], weights[rows], problem.seed + 7919 * output)
-    is_number, is_label = isinstance(problem.task, Regression), isinstance(problem.task, MultiLabel)
-    link = LINKS.index("identity" if is_number else "logit" if is_label else "log")
+    link = LINKS.index(problem.task.link)
     return dict(problem.settings), _to_tensors(trees, readout.bits) | {"head.link": torch.tensor(link).int()}
 
 
@@ -44,7 +42,7 @@ def _grow_trees(
 
     if not len(target):  # no molecule has this target: trees of one leaf
         bits, target, weights = np.zeros((1, bits.shape[1])), np.full(1, 0.5), np.ones(1)
-    max_features: Any = 1 / 3 if isinstance(problem.task, Regression) else "sqrt"
+    max_features: Any = 1 / 3 if problem.task.link == "identity" else "sqrt"
     forest: Any = RandomForestRegressor(
         min_samples_leaf=problem.settings["min_samples_leaf"],
         max_features=max_features,

@@ -15,7 +15,6 @@ from torch import Tensor
 from mnagt.inference.calibration import fit_temperature
 from mnagt.models.wl_linear import MAX_ITERATIONS
 from mnagt.nn.wl_counts import COLOURS, Normalisation, WLCounts, colour_keys, normalise_counts
-from mnagt.tasks import Regression, SingleLabel
 from mnagt.training.sklearn_problem import Fitted, Problem
 from mnagt.training.trainer import validation_scores
 
@@ -93,7 +92,7 @@ def _first_choice(problem: Problem) -> Choice:
 
 
 def _typical_c(problem: Problem, normalisation: Normalisation, classifier: str) -> float:
-    is_logistic = classifier == "logistic" and not isinstance(problem.task, Regression)
+    is_logistic = classifier == "logistic" and problem.task.link != "identity"
     return TYPICAL_C[normalisation] * (1.0 if is_logistic else 0.1)
 
 
@@ -105,7 +104,7 @@ def _alternatives(current: Choice, axis: str, problem: Problem) -> Iterator[Choi
         yield from (replace(current, wl_iterations=each) for each in others if each != current.wl_iterations)
         return
     values = {"normalisation": tuple(TYPICAL_C), "classifier": ("logistic", "svm")}[axis]
-    if given[axis] != "auto" or (axis == "classifier" and isinstance(problem.task, Regression)):
+    if given[axis] != "auto" or (axis == "classifier" and problem.task.link == "identity"):
         values = (getattr(current, axis),)
     for value in values:
         changed = replace(current, **{axis: value})
@@ -120,7 +119,7 @@ class Counts:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.target = problem, problem.targets().double().numpy()
-        self.sample_weight = problem.sample_weights(problem.targets()).double().numpy()
+        self.sample_weight = problem.task.sample_weights(problem.targets()).double().numpy()
         readout = problem.model.readout
         assert isinstance(readout, WLCounts)
         self.initial = readout.colours - readout.iterations
@@ -160,7 +159,7 @@ class Counts:
     def fit(self, choice: Choice) -> Linear:
         """A linear model for each output; of two classes, one for both."""
         features, task = self.features(self.train, choice), self.problem.task
-        if isinstance(task, SingleLabel) and task.num_outputs == 2:
+        if task.link == "log" and task.num_outputs == 2:
             weight, bias = self._fit_output(features, 1, choice)
             return Linear(np.outer(weight, [-0.5, 0.5]), bias * np.array([-0.5, 0.5]))
         weights, biases = zip(*(self._fit_output(features, i, choice) for i in range(task.num_outputs)), strict=True)
@@ -172,7 +171,7 @@ class Counts:
         from sklearn.linear_model import LogisticRegression, Ridge
         from sklearn.svm import LinearSVC
 
-        target, is_number = self.target[:, output], isinstance(self.problem.task, Regression)
+        target, is_number = self.target[:, output], self.problem.task.link == "identity"
         rows = np.isfinite(target).nonzero()[0]
         target, weights = target[rows], self.sample_weight[rows, output]
         if len(set(target.tolist())) < 2 or not features.shape[1]:

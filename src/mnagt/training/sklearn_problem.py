@@ -11,7 +11,7 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.nn.graph_model import GraphModel
-from mnagt.tasks import MultiLabel, SingleLabel, Task
+from mnagt.tasks import Task
 from mnagt.training.trainer import Interrupted
 
 
@@ -37,16 +37,6 @@ class Problem:
     def targets(self) -> Float[Tensor, "train outputs"]:
         """The value of each output for a perfect prediction: 0 or 1, or standardised numbers; NaN where missing."""
         return self.task.target_probability(self.dataset.targets[self.split.train].cpu())
-
-    def sample_weights(self, targets: Float[Tensor, "train outputs"]) -> Float[Tensor, "train outputs"]:
-        """The weight of each graph for each output: those of classes, if the task has any."""
-        match self.task:
-            case SingleLabel(weights=weights) if weights:
-                return (targets.nan_to_num() @ torch.tensor(weights))[:, None].expand_as(targets)
-            case MultiLabel(weights=weights) if weights:
-                return torch.where(targets == 1, torch.tensor(weights), 1.0)
-            case _:
-                return torch.ones_like(targets)
 
     def check_stop(self) -> None:
         """End the fit if a user asked for it."""
