@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ def picked(batch: GraphBatch, indices: list[int]) -> GraphBatch:
     graphs = [alone(numbered, g) for g in indices]
     first = [sum(graph.num_nodes for graph in graphs[:i]) for i in range(len(graphs))]
 
-    def together(name: str):
+    def together(name: str) -> Any:
         columns = [getattr(graph, name) for graph in graphs]
         return None if columns[0] is None else torch.cat(columns)
 

@@ -148,7 +148,7 @@ def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig
         torch.from_numpy(np.concatenate(ends).T.copy()),
         [graph.nodes for graph in graphs],
         targets=torch.zeros(len(graphs), 0),
-        **{name: torch.from_numpy(np.concatenate(parts)) for name, parts in tables.items()},
+        **{name: torch.from_numpy(np.concatenate(parts)) for name, parts in tables.items()},  # type: ignore[arg-type]
     )
     features = trained.model.features
     labels = {"node_labels": features.nodes.labels, "edge_labels": features.edges.labels}

@@ -17,7 +17,7 @@ from mnagt.nn.wl_counts import COLOURS, initial_colours
 from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
 from mnagt.training.fit_wl_linear import fit_wl_linear
-from mnagt.training.sklearn_problem import Problem
+from mnagt.training.sklearn_problem import Problem, check_can_fit
 from mnagt.training.trainer import Trainer
 
 WIDE_SETTINGS = ("wl_iterations", "wl_min_graphs", "normalisation", "classifier", "C")
@@ -67,6 +67,7 @@ def fit_wide(problem: Problem) -> FittedWide:
 
 def make_wide_problem(config: RunConfig, dataset: PackedDataset, split: Split, task: Task, **others: Any) -> Problem:
     """The problem of the wide part alone: that of ``wl-linear`` with the same settings."""
+    check_can_fit(config, task)
     settings = {name: config.settings[name] for name in WIDE_SETTINGS}
     model = build_model("wl-linear", settings, dataset.features, task.num_outputs)
     dataset = with_encodings(dataset, model.encodings)

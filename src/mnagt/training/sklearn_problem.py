@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
+from mnagt.errors import InputError
 from mnagt.nn.graph_model import GraphModel
+from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
 from mnagt.training.trainer import Interrupted
 
@@ -46,3 +49,16 @@ class Problem:
 
 Fitted = tuple[dict[str, Any], dict[str, Tensor]]
 """The settings in full, as they were chosen, and the weights of a model with these settings."""
+
+
+def check_can_fit(config: RunConfig, task: Task) -> None:
+    """Refuse what cannot be fitted."""
+    if find_spec("sklearn") is None:
+        raise InputError(f"{config.model} is fitted by scikit-learn: pip install 'mnagt[sklearn]'")
+    if task.is_sequence:
+        raise InputError(
+            f"{config.model} predicts classes, labels and numbers, and the task is {task.kind}; choose another model, "
+            "such as counts"
+        )
+    if config.train.label_smoothing:
+        raise InputError(f"{config.model} is fitted by scikit-learn, without label_smoothing; leave it out")

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_morgan_forest import fit_morgan_forest
 from mnagt.training.fit_wl_linear import fit_wl_linear
 from mnagt.training.progress import Reporter
-from mnagt.training.sklearn_problem import Fitted, Problem
+from mnagt.training.sklearn_problem import Fitted, Problem, check_can_fit
 from mnagt.training.trainer import Position, evaluation_batch_size, validation_scores
 
 FITS: dict[str, Callable[[Problem], Fitted]] = {"wl-linear": fit_wl_linear, "morgan-forest": fit_morgan_forest}
@@ -53,7 +52,7 @@ class SklearnTrainer:
         should_stop: Callable[[], bool] = lambda: False,
         ranks: Ranks = ALONE,
     ) -> None:
-        _check(config, task)
+        check_can_fit(config, task)
         self.config, self.split, self.task, self.ranks = config, split, task, ranks
         self.checkpoint, self.reporter, self.device = checkpoint, reporter or Reporter(), torch.device(device)
         self.model, self.settings, self.at = model, dict(config.settings), Position()
@@ -116,16 +115,3 @@ class SklearnTrainer:
             ) from error
         self._set_model(settings, tensors)
         self.at = position
-
-
-def _check(config: RunConfig, task: Task) -> None:
-    """Refuse what cannot be fitted."""
-    if find_spec("sklearn") is None:
-        raise InputError(f"{config.model} is fitted by scikit-learn: pip install 'mnagt[sklearn]'")
-    if task.is_sequence:
-        raise InputError(
-            f"{config.model} predicts classes, labels and numbers, and the task is {task.kind}; choose another model, "
-            "such as counts"
-        )
-    if config.train.label_smoothing:
-        raise InputError(f"{config.model} is fitted by scikit-learn, without label_smoothing; leave it out")
