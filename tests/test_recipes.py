@@ -20,6 +20,12 @@ from mnagt.tasks import MultiLabel
 
 BEFORE = json.loads((Path(__file__).parent / "fixtures" / "recipes-v0.1.json").read_text())
 RECIPES = sorted(BEFORE["recipes"])
+NEW = [
+    *(f"{dataset}/wl-linear" for dataset in ("nci1", "nci109", "collab")),
+    *(f"ogbg-{dataset}/morgan-forest" for dataset in ("molbace", "molesol", "moltox21")),
+    *(f"nci1/{name}" for name in ("counts", "gin-wl", "gps-wl")),
+]
+"""Recipes that came after 0.1."""
 GRAPHS = 60
 LARGE = ("ogbg-molpcba", "ogbg-code2")
 """Data sets that a machine may lack, even one that must have the others."""
@@ -55,7 +61,7 @@ def test_a_recipe_gives_the_run_that_it_gave_in_version_0_1(name):
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES, *NEW])
 def test_a_recipe_trains_on_its_own_data(name, data_root):
     config = shorten(read_recipe(name))
     is_required = os.environ.get("MNAGT_REQUIRE_DATA") == "1" and config.dataset not in LARGE

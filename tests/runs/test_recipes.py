@@ -68,6 +68,6 @@ def test_an_error_names_the_recipe(tmp_path, table, message):
 def test_recipes_of_the_package_are_found_by_data_set_and_model():
     recipes = read_recipes("nci1")
     assert shipped_recipe("NCI1", "gin") == read_recipe("nci1/gin") == recipes["gin"]
-    assert len(recipes) == 22
+    assert {"mnagt", "wl-linear", "counts", "gin-wl", "gps-wl"} <= recipes.keys()
     assert shipped_recipe("NCI1", "nothing") is None
     assert shipped_recipe("MUTAG", "gin") is None
