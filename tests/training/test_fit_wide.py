@@ -90,6 +90,10 @@ def test_with_no_weight_on_the_network_it_is_the_linear_model():
     torch.testing.assert_close(deep.trained.model(batch), linear.trained.model(batch), rtol=1e-4, atol=1e-4)
 
 
+def test_on_the_validation_part_it_is_no_worse_than_the_linear_model():
+    assert train(RUN).result.valid >= train(replace(RUN, model="wl-linear", settings=FIXED)).result.valid
+
+
 def test_it_is_saved_loaded_and_resumed(tmp_path):
     run = train(RUN, tmp_path / "run")
     again = load_model(tmp_path / "run")

@@ -18,7 +18,7 @@ from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
 from mnagt.training.fit_wl_linear import fit_wl_linear
 from mnagt.training.sklearn_problem import Problem, check_can_fit
-from mnagt.training.trainer import Trainer
+from mnagt.training.trainer import Trainer, validation_scores
 
 WIDE_SETTINGS = ("wl_iterations", "wl_min_graphs", "normalisation", "classifier", "C")
 """Those of ``wl-linear``."""
@@ -76,7 +76,7 @@ def make_wide_problem(config: RunConfig, dataset: PackedDataset, split: Split, t
 
 @torch.no_grad()
 def choose_deep_weight(trainer: Trainer, split: Split) -> None:
-    """Weigh the trained network so that the loss of the validation part is least; of equal ones the smallest counts."""
+    """Give the trained network the weight with the best validation score; of equal ones the smallest."""
     head, task, dataset = trainer.model.head, trainer.task, trainer.dataset
     assert isinstance(head, WideAndDeepHead)
     target = dataset.targets[split.valid.to(trainer.device)]
@@ -85,5 +85,9 @@ def choose_deep_weight(trainer: Trainer, split: Split) -> None:
         head.deep_weight.fill_(weight)
         outputs.append(trainer.ranks.outputs(trainer.model, dataset, split.valid, trainer.evaluation_batch_size))
     wide, both = outputs
-    losses = [task.loss(wide + weight * (both - wide), target).item() for weight in DEEP_WEIGHTS]
-    head.deep_weight.fill_(DEEP_WEIGHTS[losses.index(min(losses))])
+    chosen, best = 0.0, None
+    for weight in DEEP_WEIGHTS:
+        score = validation_scores(task, wide + weight * (both - wide), target)[task.metric]
+        if task.is_better(score, best):
+            chosen, best = weight, score
+    head.deep_weight.fill_(chosen)
