@@ -230,3 +230,16 @@ def test_copies_and_state_dicts_give_the_same_outputs():
     torch.testing.assert_close(other.eval()(x, graph.edge_index, graph.graph_of_node), expected, rtol=0, atol=0)
     torch.testing.assert_close(copy.deepcopy(model)(x, copy.deepcopy(graph)), expected, rtol=0, atol=0)
     assert not {id(p) for p in copy.deepcopy(model).parameters()} & {id(p) for p in model.parameters()}
+
+
+def test_heads_learn_neighbourhoods_in_models_of_others_too():
+    torch.manual_seed(0)
+    conv = mnn.MNAGTConv(DIM, heads=HEADS, hops=[0], eigenpairs=4, degree=3, gate=True)
+    graph = random_batch([5, 1, 7], 0.4, seed=0)
+    edge_index, _ = shuffled(graph)
+    x = vectors(graph.num_nodes).requires_grad_()
+    found = conv(x, edge_index, graph.graph_of_node)
+    torch.testing.assert_close(found, mnn.Layer.forward(conv, x, graph))
+    found.sum().backward()
+    gradients = {name: p.grad for name, p in conv.named_parameters() if p.grad is not None}
+    assert gradients["attention.spectral.coefficients"].any()

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.batch import GraphBatch, cached_per_batch
 from mnagt.graphs.encodings import adjacency_spectrum
 
 SPECTRUM = "adjacency-spectrum"
@@ -28,6 +28,9 @@ GAIN = 4.0
 
 Heads = Float[Tensor, "nodes kernels heads head_dim"]
 Extended = Float[Tensor, "nodes kernels heads extended_dim"]
+
+
+_compute_spectrum = cached_per_batch(adjacency_spectrum)
 
 
 class Spectrum(NamedTuple):
@@ -75,7 +78,7 @@ class SpectralNeighbourhoods(nn.Module):
     def spectrum(self, graph: GraphBatch, dtype: torch.dtype) -> Spectrum:
         """The eigenpairs that the batch brings, else newly computed ones."""
         encoding = graph.encodings.get(SPECTRUM)
-        encoding = adjacency_spectrum(graph, self.eigenpairs) if encoding is None else encoding
+        encoding = _compute_spectrum(graph, self.eigenpairs) if encoding is None else encoding
         values, vectors = encoding.chunk(2, dim=1)
         degree = torch.arange(self.polynomials, device=values.device)
         polynomials = torch.cos(degree * torch.acos(values.clamp(-1, 1))[:, :, None])

@@ -47,6 +47,10 @@ class MNAGTConv(Layer):
         projections: maps of query, key, value and output "separate" for each kernel, or "shared" by all.
         bias: attention bias, a module from a ``GraphBatch`` to one row a pair, such as ``ShortestPathBias``.
         variant: attention "softmax", "cosine" or "linear".
+        eigenpairs: if above zero, each head learns a neighbourhood of its own from so many eigenpairs of the adjacency
+            (``attention/spectral.py``). They are computed once for a batch, by a decomposition of each graph.
+        degree: how many hops far such a neighbourhood reaches.
+        gate: whether each node gates the output of attention, column by column.
         adjacency: normalisation of the adjacency, 'sym' or 'row'.
 
     >>> import torch
@@ -75,6 +79,9 @@ class MNAGTConv(Layer):
         projections: Projections = "separate",
         bias: nn.Module | None = None,
         variant: AttentionVariant = "softmax",
+        eigenpairs: int = 0,
+        degree: int = 5,
+        gate: bool = False,
         adjacency: Norm = "sym",
     ) -> None:
         kernels = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
@@ -87,6 +94,9 @@ class MNAGTConv(Layer):
             bias=bias,
             dropout=attention_dropout,
             variant=variant,
+            eigenpairs=eigenpairs,
+            degree=degree,
+            is_gated=gate,
         )
         residuals = {"propagated": lambda: PropagatedResidual(adjacency), "identity": IdentityResidual}
         scales = None if layer_scale is None else (LayerScale(channels, layer_scale), LayerScale(channels, layer_scale))
