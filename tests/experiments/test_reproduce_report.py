@@ -91,7 +91,12 @@ def test_trials_on_other_data_are_told(known):
     record = found.cells[-1].records[0]
     assert record is not None
     record["dataset"] = {**record["dataset"], "digest": "another"}
-    assert "NCI1: the trials ran on different versions of the data set." in list_notices(found)
+    told = "NCI1: the trials ran on different versions of the data set."
+    assert told in list_notices(found)
+    record["config"]["train"]["choose_over"] = record["config"]["train"].pop("selection_window")
+    assert told not in list_notices(found)  # a trial of 0.1, whose digests are of another kind
+    record["dataset"]["nodes"] = 1
+    assert told in list_notices(found)
 
 
 EVERY = {row.name: less(HIGH, 0.02 + i / 500) for i, row in enumerate(EXPERIMENTS["table1"].rows)}

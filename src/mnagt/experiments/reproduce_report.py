@@ -1,7 +1,7 @@
 """The results of an experiment: tables and conclusions as text, a Markdown file, figures, and an HTML page."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from mnagt.experiments.reproduce import Cell, Findings, format_score, has_official_split
 from mnagt.experiments.reproduce_tables import OURS, PAPER, PROTOCOLS, QUICK_EPOCHS
 from mnagt.files import write_text
+from mnagt.migrations import SETTINGS
 from mnagt.reports.charts import Bar, bar_chart, line_chart, mean_series
 from mnagt.reports.page import render_page
 from mnagt.reports.picture import Picture
@@ -93,9 +94,18 @@ def list_notices(findings: Findings) -> list[str]:
     if count < wanted:
         lines.append(f"Incomplete: {count} of {wanted} trials are in the ledger; what is missing shows as –.")
     for dataset in findings.datasets:
-        if len({record["dataset"]["digest"] for record in findings.records(dataset) if "dataset" in record}) > 1:
+        if _differ([record for record in findings.records(dataset) if "dataset" in record]):
             lines.append(f"{short_name(dataset)}: the trials ran on different versions of the data set.")
     return lines
+
+
+def _differ(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether trials ran on different data. Digests of 0.1, known by its names of settings, are of another kind."""
+    digests: dict[bool, set[str]] = {True: set(), False: set()}
+    for record in records:
+        digests[bool(SETTINGS.keys() & record["config"]["train"].keys())].add(record["dataset"]["digest"])
+    counts = {tuple(record["dataset"].get(name) for name in ("graphs", "nodes", "edges")) for record in records}
+    return any(len(each) > 1 for each in (counts, *digests.values()))
 
 
 # --- conclusions ---
