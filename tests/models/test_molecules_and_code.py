@@ -67,7 +67,7 @@ def test_answers_can_be_learned_by_heart(some):
 def test_thousands_of_words_come_from_one_map(name, some):
     dataset, task = some
     model = build_model(name, {}, dataset.features, task.num_outputs)
-    maps = [each for each in model.head.children() if isinstance(each, torch.nn.Linear)]
+    maps = [each for each in model.head.modules() if isinstance(each, torch.nn.Linear)]
     is_wide = isinstance(task, SubTokens)
     assert len(maps) == (1 if is_wide or name.endswith("-virtual") else 2)
 
