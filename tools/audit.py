@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 NO_SECRETS = r"(^|/)(requirements\.lock|.*\.jsonl)$"
 """Files of digests: each would pass for a key."""
-NO_SECRET_LINES = r'me:secret@127\.0\.0\.1|"digest": "[0-9a-f]{24}"'
-"""Lines with a password that a test made up, or with the digest of a data set."""
+NO_SECRET_LINES = r'me:secret@127\.0\.0\.1|"digest": "[0-9a-f]{24}"|"commit": "[0-9a-f]{40}"'
+"""Lines with a password that a test made up, with the digest of a data set, or with a commit."""
 
 
 def vulnerabilities() -> list[str]:
