@@ -122,11 +122,10 @@ def fit_model(
     if MODELS[config.model].has_wide_part:
         problem = make_wide_problem(config, dataset, split, task, should_stop=should_stop)
         wide = ranks.broadcast_from_rank0(lambda: fit_wide(problem))
-        settings = settings | wide.settings
-        config = replace(config, settings=settings)
+        config = replace(config, settings=settings | wide.settings)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
-        model = build_or_explain(config.model, settings, dataset.features, task.num_outputs)
+        model = build_or_explain(config.model, config.settings, dataset.features, task.num_outputs)
     if wide is not None:
         wide.set(model)
     common: dict[str, Any] = {
@@ -142,7 +141,7 @@ def fit_model(
         trainer.run()
         config = replace(config, settings=trainer.settings)
         return FittedModel(config, trainer.model, None, dataset, trainer, trainer.at.seconds)
-    forest = RandomForest.from_settings(settings, task.num_outputs)
+    forest = RandomForest.from_settings(config.settings, task.num_outputs)
     if forest is not None:
         check_can_grow(task, dataset.targets)
     forest = forest if with_forest else None
