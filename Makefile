@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint audit lock slow mutants docs benchmarks benchmarks-gpu reliability clean
+.PHONY: quickstart test lint audit lock figures pictures notebooks prose slow mutants docs benchmarks benchmarks-gpu reliability clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	$(BIN)/mnagt quickstart
@@ -15,6 +15,7 @@ lint: .venv/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python tools/prose.py
 
 audit: .venv/dev  ## known vulnerabilities (needs the network) and secrets
 	$(BIN)/python tools/audit.py
@@ -22,13 +23,26 @@ audit: .venv/dev  ## known vulnerabilities (needs the network) and secrets
 lock: .venv/dev  ## requirements.lock: all packages with their hashes
 	$(BIN)/python tools/lock.py
 
+figures: .venv/dev  ## tables of README and docs, from results/
+	$(BIN)/python tools/figures.py
+
+pictures: .venv/dev  ## pictures of README and docs
+	$(BIN)/python tools/pictures.py
+
+notebooks: .venv/dev  ## run the notebooks and store what they print and draw
+	OMP_NUM_THREADS=1 $(BIN)/python tools/run_notebooks.py
+
+prose: .venv/dev  ## retired words and long sentences in README and docs
+	$(BIN)/python tools/prose.py
+
 docs: .venv/dev  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python tools/check_site.py site
 	@echo "open site/index.html"
 
 benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1, COLLAB and ogbg_molhiv, and an idle machine
-	@failed=0; for each in batching attention epoch models conv reading imports smiles coverage serving; do \
-	  $(BIN)/python benchmarks/$$each.py --out results/$$each-cpu.json || failed=1; done; \
+	@failed=0; for each in batching attention epoch models conv conv_accuracy reading imports smiles coverage serving duplicates; do \
+	  $(BIN)/python benchmarks/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; \
 	$(BIN)/python benchmarks/page.py && exit $$failed
 
 reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an hour of soak: three hours or so

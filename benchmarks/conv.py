@@ -12,13 +12,14 @@ from PyTorch Geometric's ``DataLoader``. The layers:
 A step is forward, loss, backward and Adam. ``edge_index`` is a new tensor each time, so that making a ``GraphBatch`` of
 it counts. Variants take turns on each batch; a figure is the sum of the medians over batches. Peak memory is that of a
 process of its own: on a CPU how far a step raises the peak of its resident memory, after a step on two tiny graphs.
-Accuracy, of the first two, is that on the validation part after each epoch of batches of 32, from the same seed.
+How well the first two learn is measured by ``conv_accuracy.py``.
 """
 
 import argparse
 import copy
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,6 @@ from torch import Tensor, nn
 
 import mnagt.nn as mnn
 from mnagt.data.registry import load_dataset
-from mnagt.data.splits import random_split
 from mnagt.devices import device_name, pick_device
 from mnagt.graphs.convert import to_pyg
 from mnagt.graphs.encodings import random_walk
@@ -49,6 +49,7 @@ BATCH_SIZES = {32: 6, 256: 2}
 """Graphs of a batch, and batches that are timed."""
 SPEED_UP = {256: 2.0}
 """The time of ``gps`` over that of ``mnagt``, at least, on a CPU."""
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 
 
 class Local(nn.Module):
@@ -81,12 +82,12 @@ VARIANTS: dict[str, Callable[[], nn.Module]] = {
 class Example(nn.Module):
     """The model of PyTorch Geometric's ``examples/graph_gps.py``."""
 
-    def __init__(self, variant: str) -> None:
+    def __init__(self, variant: str, seed: int, layers: int) -> None:
         super().__init__()
-        torch.manual_seed(SEED)
+        torch.manual_seed(seed)
         self.node_emb = nn.Embedding(LABELS, CHANNELS - ENCODED)
         self.pe_norm, self.pe_lin = nn.BatchNorm1d(WALK), nn.Linear(WALK, ENCODED)
-        self.convs = nn.ModuleList(VARIANTS[variant]() for _ in range(LAYERS))
+        self.convs = nn.ModuleList(VARIANTS[variant]() for _ in range(layers))
         half, quarter = CHANNELS // 2, CHANNELS // 4
         self.mlp = nn.Sequential(
             nn.Linear(CHANNELS, half), nn.ReLU(), nn.Linear(half, quarter), nn.ReLU(), nn.Linear(quarter, 2)
@@ -112,8 +113,8 @@ def read_graphs() -> list[Data]:
 class Steps:
     """Training steps of a variant."""
 
-    def __init__(self, variant: str, device: torch.device) -> None:
-        self.model = Example(variant).to(device)
+    def __init__(self, variant: str, device: torch.device, seed: int = SEED, layers: int = LAYERS) -> None:
+        self.model = Example(variant, seed, layers).to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, weight_decay=1e-5)
         self.device = device
 
@@ -142,12 +143,15 @@ def draw(graphs: list[Data], batch_size: int, batches: int) -> list[Any]:
     return [data for data, _ in zip(loader, range(batches), strict=False)]
 
 
-def time_steps(graphs: list[Data], batch_size: int, rounds: int, device: torch.device) -> dict[str, Any]:
+def time_steps(
+    graphs: list[Data], batch_size: int, rounds: int, device: torch.device, clock: Callable[[], float]
+) -> dict[str, Any]:
     variants = {name: Steps(name, device) for name in VARIANTS}
     totals = dict.fromkeys(VARIANTS, 0.0)
     batches = draw(graphs, batch_size, BATCH_SIZES[batch_size])
     for data in (data.to(device) for data in batches):
-        took = common.medians({name: lambda s=s, d=data: s.step(d) for name, s in variants.items()}, rounds, warm_up=1)
+        steps = {name: lambda s=s, d=data: s.step(d) for name, s in variants.items()}
+        took = common.medians(steps, rounds, warm_up=1, clock=clock)
         totals = {name: totals[name] + took[name] for name in VARIANTS}
     return {
         name: {"ms": 1000 * total / len(batches), "speed_up": totals["gps"] / total} for name, total in totals.items()
@@ -185,33 +189,15 @@ def peak_mib_apart(variant: str, batch_size: int, device: str) -> float:
     return float(done.stdout)
 
 
-def train(variant: str, graphs: list[Data], epochs: int, device: torch.device) -> list[float]:
-    """Validation accuracy after each epoch."""
-    split, steps = random_split(len(graphs), SEED), Steps(variant, device)
-    parts = [[graphs[g] for g in part.tolist()] for part in (split.train, split.valid)]
-    torch.manual_seed(SEED)
-    loaders = [DataLoader(part, 32, shuffle=at == 0) for at, part in enumerate(parts)]  # type: ignore[arg-type]
-    found = []
-    for _ in range(epochs):
-        for data in loaders[0]:
-            steps.step(data.to(device))
-        found.append(steps.accuracy(loaders[1]))
-    return found
-
-
 def measure(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     graphs, sizes = read_graphs(), {}
     for batch_size in BATCH_SIZES:
-        rows = time_steps(graphs, batch_size, options.rounds, device)
+        rows = time_steps(graphs, batch_size, options.rounds, device, CLOCKS[options.clock])
         for name, row in rows.items():
             row["peak MiB"] = peak_mib_apart(name, batch_size, options.device)
             print(f"{name:18}batch {batch_size:4}{row['ms']:10.1f} ms{row['speed_up']:7.2f}x{row['peak MiB']:9.0f} MiB")
         sizes[str(batch_size)] = rows
-    accuracy = {}
-    for name in ("gps", "mnagt") if options.epochs else ():
-        accuracy[name] = train(name, graphs, options.epochs, device)
-        print(f"{name:18}accuracy by epoch: {', '.join(f'{each:.3f}' for each in accuracy[name])}", flush=True)
-    return {"steps": sizes, "accuracy": accuracy}
+    return {"steps": sizes}
 
 
 def list_misses(figures: dict[str, Any]) -> list[str]:
@@ -225,18 +211,19 @@ def list_misses(figures: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=int, default=THREADS, help="threads of a CPU")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: on a machine that does other work")
     parser.add_argument("--rounds", type=int, default=5, help="steps timed of each variant on each batch")
-    parser.add_argument("--epochs", type=int, default=3, help="epochs trained for accuracy; 0 for none")
     parser.add_argument("--peak", nargs=2, metavar=("VARIANT", "BATCH"), help="print the peak memory of a step")
     options = parser.parse_args()
     device = pick_device(options.device)
-    torch.set_num_threads(THREADS if device.type == "cpu" else torch.get_num_threads())
+    torch.set_num_threads(options.threads if device.type == "cpu" else torch.get_num_threads())
     if options.peak:
         print(peak_mib(options.peak[0], int(options.peak[1]), device))
         return
     figures = measure(options, device)
     settings = {"seed": SEED, "channels": CHANNELS, "layers": LAYERS, "heads": HEADS, "device": device_name(device)}
-    common.write(options.out, {**settings, "rounds": options.rounds, "epochs": options.epochs, **figures})
+    common.write(options.out, {**settings, "clock": options.clock, "rounds": options.rounds, **figures})
     common.exit_if_missed(list_misses(figures) if device.type == "cpu" else [])
 
 

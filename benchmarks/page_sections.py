@@ -10,6 +10,7 @@ import attention
 import attention_gpu
 import batching
 import conv
+import conv_accuracy
 import epoch
 import imports
 import models
@@ -21,8 +22,7 @@ from mnagt.reports.page import html
 from mnagt.reports.picture import Picture
 from mnagt.reports.theme import INK, SOFT, LineStyle, series_style
 
-Record = Mapping[str, Any]
-"""What a benchmark measured, as its JSON file holds it."""
+Record = Mapping[str, Any]  # what a benchmark measured, as its JSON file holds it
 
 
 class NamedPicture(NamedTuple):
@@ -58,10 +58,8 @@ class Target:
 
 def format_figure(value: float | None) -> str:
     """Three digits or so."""
-    if value is None:
-        return "–"
-    if value < 0.01:
-        return f"{value:.1e}"
+    if value is None or value < 0.01:
+        return "–" if value is None else f"{value:.1e}"
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 else 3}f}"
 
 
@@ -308,15 +306,16 @@ def model_targets(figures: Record) -> Iterator[Target]:
 
 def layers(figures: Record) -> Iterator[Markup]:
     for size, rows in figures["steps"].items():
-        lines = [
-            (name, format_figure(row["ms"]), format_figure(row["peak MiB"]), f"{format_figure(row['speed_up'])}x")
-            for name, row in rows.items()
-        ]
+        keys = ("ms", "peak MiB", "speed_up")
+        lines = [(name, *(format_figure(row[key]) for key in keys)) for name, row in rows.items()]
         head = f"{figures['layers']} layers, width {figures['channels']}, batch {size}"
-        yield html.table((head, "ms a step", "peak MiB", "gps over it"), lines)
-    accuracy = [(name, *map(format_figure, epochs)) for name, epochs in figures["accuracy"].items()]
-    epochs = [f"epoch {at + 1}" for at in range(figures["epochs"])]
-    yield html.table(("validation accuracy", *epochs), accuracy)
+        yield html.table((head, "ms a step", "peak MiB", "gps over it, times"), lines)
+
+
+def layer_accuracy(figures: Record) -> Iterator[Markup]:
+    lines = [(name, *map(format_figure, seeds)) for name, seeds in figures["accuracy"].items()]
+    head = f"validation accuracy; difference {format_figure(figures['difference'])}"
+    yield html.table((head, *map("seed {}".format, range(figures["seeds"]))), lines)
 
 
 def layer_targets(figures: Record) -> Iterator[Target]:
@@ -394,6 +393,7 @@ PARTS = [
     Part("Training steps on a CPU", "epoch-cpu.json", epoch, *_steps("cpu")),
     Part("An epoch of every model", "models-cpu.json", models, every_model, model_targets),
     Part("Layers beside GPSConv", "conv-cpu.json", conv, layers, layer_targets),
+    Part("What they learn", "conv-accuracy-cpu.json", conv_accuracy, layer_accuracy),
     Part("Making batches", "batching-cpu.json", batching, batches, batching_targets),
     Part("Reading files", "reading-cpu.json", reading, readers),
     Part("Importing", "imports-cpu.json", imports, import_times, import_targets),

@@ -21,6 +21,7 @@ from mnagt.training.sklearn_trainer import FITS
 SMALL: dict[str, dict[str, Any]] = {
     "wl-linear": {"wl_iterations": 2, "normalisation": "log-l2", "classifier": "logistic", "C": 1.0},
     "morgan-forest": {"num_trees": 3},
+    "descriptor-boosting": {"num_iterations": 3, "min_samples_leaf": 2},
 }
 
 

@@ -19,21 +19,27 @@ from data.tu_files import folder
 import mnagt
 from mnagt import load_dataset, read_recipe
 from mnagt.cli import COMMANDS, main
+from mnagt.cli.predict import _quote_formulas
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import EMBEDDED
 from mnagt.inference.weights import load_tensors
 from mnagt.models.registry import resolve_settings
-from mnagt.runs.config import RunConfig
+from mnagt.runs.config import RunConfig, TrainConfig
 
 SMALL = ["--batch-size", "64", "--dim", "8", "--depth", "1", "--device", "cpu"]
 TINY = [*SMALL, "--epochs", "2", "--head-dim", "4"]
 
 
+KEEP = "mnagt.training.run.remove_checkpoint"
+
+
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run on MUTAG."""
+    """A finished run on MUTAG, with its checkpoint."""
     out = tmp_path_factory.mktemp("runs") / "first"
-    assert main(["train", "MUTAG", "--out", str(out), *TINY]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KEEP, lambda path: None)
+        assert main(["train", "MUTAG", "--out", str(out), *TINY]) == 0
     return out
 
 
@@ -127,16 +133,31 @@ def test_train_says_what_came_of_it_and_what_to_do_next(tmp_path, capsys):
     assert main(["train", "MUTAG", "--out", str(out), *TINY]) == 0
     printed = capsys.readouterr()
     assert "mnagt on MUTAG" in printed.out
-    assert f"try: mnagt evaluate {out}" in printed.out
+    assert f"next: mnagt predict {out} MUTAG" in printed.out
     assert "epoch 2/2" in printed.err
+    metrics = [line.split()[0] for line in printed.out.splitlines() if line.endswith(tuple("0123456789"))]
+    assert set(metrics) >= {"accuracy", "rocauc", "ap", "mcc", "f1", "brier", "ece"}
 
 
 def test_evaluate_repeats_what_training_found(run_folder, done):
     result = json.loads((run_folder / "result.json").read_text())
-    assert done("evaluate", run_folder, "--device", "cpu") == f"19 graphs  accuracy {result['test']['accuracy']:.4f}\n"
+    printed = done("evaluate", run_folder, "--device", "cpu").splitlines()
+    low, high = result["test_intervals"]["accuracy"]
+    assert printed[0] == "19 graphs"
+    assert printed[2].split() == ["accuracy", f"{result['test']['accuracy']:.4f}", f"{low:.4f}", "to", f"{high:.4f}"]
     valid = json.loads(done("evaluate", run_folder, "--part", "valid", "--json", "--device", "cpu"))
-    assert valid == {"graphs": 19, "accuracy": result["valid"]}
+    assert (valid["graphs"], valid["accuracy"]) == (19, result["valid"])
+    assert set(valid) - {"graphs", "intervals"} == set(result["test"])
     assert done("evaluate", run_folder, "--dataset", "MUTAG", "--device", "cpu").startswith("188 graphs")
+
+
+def test_formulas_can_be_quoted():
+    table = {"=cmd": ["=1+1", "-3.5", " @SUM(A1)", "plain", None, -2.5], "p": ["+x", "-", "1", "", "a=b", "-inf"]}
+    quoted = _quote_formulas(table)
+    assert quoted == {
+        "'=cmd": ["'=1+1", "-3.5", "' @SUM(A1)", "plain", None, -2.5],
+        "p": ["'+x", "'-", "1", "", "a=b", "-inf"],
+    }
 
 
 def test_predictions_go_to_the_screen_or_to_a_file(run_folder, tmp_path, done):
@@ -228,7 +249,7 @@ def test_options_override_the_recipe(tmp_path, done):
     ("words", "expected"),
     [
         ((), read_recipe("ogbg-molfreesolv/mnagt")),
-        (("--recipe", "none"), RunConfig("ogbg-molfreesolv")),
+        (("--recipe", "none"), RunConfig("ogbg-molfreesolv", train=TrainConfig(batch_size=32))),  # of 513 graphs
         (("--model", "gin-virtual"), read_recipe("ogbg-molfreesolv/gin-virtual")),
         (("--model", "gin"), RunConfig("ogbg-molfreesolv", "gin")),
         (("--recipe", "ogbg-molesol/mnagt"), replace(read_recipe("ogbg-molesol/mnagt"), dataset="ogbg-molfreesolv")),
@@ -241,7 +262,7 @@ def test_a_data_set_is_trained_by_its_own_recipe(words, expected, data_root, tmp
     dataset = load_dataset("ogbg-molfreesolv")
     settings = resolve_settings(expected.model, expected.settings, dataset.features, dataset.task.num_outputs)
     assert config["settings"] == settings
-    assert config["train"] == asdict(replace(expected.train, epochs=1))
+    assert config["train"] == json.loads(json.dumps(asdict(replace(expected.train, epochs=1))))
     assert (config["dataset"], config["model"]) == ("ogbg-molfreesolv", expected.model)
 
 
@@ -379,7 +400,7 @@ def test_a_bad_word_is_named_with_its_remedy_and_nothing_is_written(words, said,
         ("model = \n", "not TOML: Invalid value (at line 1"),
         ('dataset = "MUTAG"\n[train\nlr = 1', "(at line 2"),
         ("dataset = 3", "dataset: expected a word, got 3"),
-        ("datasets = 3", "no setting 'datasets'; there are: dataset, device, model, settings, "),
+        ("datasets = 3", "no setting 'datasets'; there are: by_data, dataset, device, model, "),
         ('model = "x"', "no model 'x'; there are: "),
         ("train = 3", "train: expected a table of settings, got 3"),
         ('[train]\nepochs = "many"', "train: epochs: expected a whole number, got 'many'"),
@@ -480,11 +501,12 @@ def test_places_that_cannot_be_written_are_named(run_folder, tmp_path, monkeypat
     assert sorted(os.listdir(tmp_path)) == ["file", "it.toml"]
 
 
-def test_a_stratified_split_needs_classes(tmp_path, refused):
+def test_folds_of_numbers_are_drawn_at_random(tmp_path, done):
     numbers = folder(tmp_path / "SMALL", {"graph_attributes": "1.5\n2.5\n3\n4\n"}, without=("graph_labels",))
-    said = refused("train", numbers, "--split", "stratified", "--out", tmp_path / "run", *TINY)
-    assert said == "a stratified split needs one class for each graph, and the task is regression; use a random split"
-    assert not (tmp_path / "run").exists()
+    words = ("--split", "stratified", "--split-folds", "3", "--out", tmp_path / "run")
+    done("train", numbers, *words, *TINY)
+    parts = json.loads((tmp_path / "run" / "split.json").read_text())
+    assert sorted(i for part in parts.values() for i in part) == [0, 1, 2, 3]
 
 
 def test_too_few_graphs_are_refused(tmp_path, refused):
@@ -569,7 +591,8 @@ def test_a_damaged_run_is_not_resumed(damaging, said, copied, refused):
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
 
 
-def test_the_checkpoint_of_another_model_is_refused(copied, tmp_path, done, refused):
+def test_the_checkpoint_of_another_model_is_refused(copied, tmp_path, done, refused, monkeypatch):
+    monkeypatch.setattr(KEEP, lambda path: None)
     done("train", "MUTAG", "--model", "gin", "--epochs", 1, "--out", tmp_path / "gin", *SMALL)
     for name in ("last.safetensors", "model.safetensors"):
         shutil.copy(tmp_path / "gin" / name, copied / name)
@@ -600,3 +623,17 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint_and_the_run_goes_on_fro
     done("train", "--resume", out)
     one, other = (load_tensors(run / "model.safetensors")[0] for run in (tmp_path / "undisturbed", out))
     assert all(torch.equal(one[key], other[key]) for key in one.keys() | other.keys())
+
+
+def test_on_a_terminal_commands_end_with_the_next_one(monkeypatch, capsys):
+    assert main(["datasets"]) == 0
+    assert "next:" not in capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["datasets"]) == 0
+    assert capsys.readouterr().err.endswith("next: mnagt train MUTAG\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_next_steps_are_commands_with_arguments_of_the_command(name):
+    words = COMMANDS[name].next_step.format(model=["runs/mine"], dataset="my.csv", out="x").split()
+    assert not words or (words[0] == "mnagt" and words[1] in COMMANDS)

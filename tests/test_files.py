@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -10,8 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
+import mnagt.files
 from mnagt.errors import InputError
-from mnagt.files import make_folder, read_json, write_atomically, write_json, write_text
+from mnagt.files import (
+    hold_lock,
+    make_folder,
+    read_json,
+    write_atomically,
+    write_folder_atomically,
+    write_json,
+    write_text,
+)
 from mnagt.inference.weights import load_tensors, save_tensors
 
 
@@ -124,3 +134,21 @@ def test_missing_or_unreadable_json_is_refused_by_name(tmp_path):
         read_json(tmp_path / "gone.json")
     with pytest.raises(InputError, match="cannot be read"):
         read_json(tmp_path)
+
+
+def test_files_are_written_where_there_are_no_locks(tmp_path, monkeypatch):
+    """As on Windows."""
+    monkeypatch.setattr("mnagt.files.fcntl", None)
+    write_json(tmp_path / "a.json", [1])
+    with write_folder_atomically(tmp_path / "folder") as scratch:
+        (scratch / "b").write_text("b")
+    with hold_lock(tmp_path / "a.json", "busy"), hold_lock(tmp_path / "a.json", "busy"):
+        assert read_json(tmp_path / "a.json") == [1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "folder"]
+
+
+def test_only_this_module_imports_what_windows_lacks():
+    package = Path(mnagt.files.__file__).parent
+    posix = re.compile(r"^\s*(?:import|from) (fcntl|resource|pwd|grp|termios)\b", re.MULTILINE)
+    found = {path.name for path in package.rglob("*.py") if posix.search(path.read_text())}
+    assert found == {"files.py"}

@@ -5,10 +5,25 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.stats import spearmanr
 from sklearn import metrics as sklearn
 from strategies import generator
 
-from mnagt.metrics import accuracy, average_precision, expected_calibration_error, mae, rmse, roc_auc, set_f1
+from mnagt.metrics import (
+    accuracy,
+    average_precision,
+    bootstrap_intervals,
+    confusion_matrix,
+    expected_calibration_error,
+    f1,
+    mae,
+    mcc,
+    r2,
+    rmse,
+    roc_auc,
+    set_f1,
+    spearman,
+)
 
 tied_scores = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=31)
 
@@ -77,19 +92,55 @@ def test_set_f1_is_that_of_sets(pairs):
 
 
 def test_errors_agree_with_scikit_learn():
-    predicted, target = torch.randn(2, 7, 3, generator=generator(0))
-    p, t = predicted.numpy().ravel(), target.numpy().ravel()
-    assert rmse(predicted, target) == pytest.approx(sklearn.root_mean_squared_error(t, p))
-    assert mae(predicted, target) == pytest.approx(sklearn.mean_absolute_error(t, p))
+    predicted, target = (torch.randn(2, 23, generator=generator(0)) * 2).round()  # with ties
+    p, t = predicted.numpy(), target.numpy()
+    expected = {
+        rmse: sklearn.root_mean_squared_error(t, p),
+        mae: sklearn.mean_absolute_error(t, p),
+        r2: sklearn.r2_score(t, p),
+        spearman: spearmanr(t, p)[0],
+    }
+    for metric, value in expected.items():
+        assert metric(predicted, target).item() == pytest.approx(value)
+        missing = torch.full((3,), torch.nan)
+        padded = torch.cat([predicted, missing.nan_to_num(99.0)]), torch.cat([target, missing])
+        assert metric(*padded).item() == pytest.approx(value), "missing targets are left out"
 
 
-def test_accuracy_is_the_share_of_hits():
-    assert accuracy(torch.tensor([0, 1, 2, 1]), torch.tensor([0, 1, 1, 1])) == 0.75
+@pytest.mark.parametrize("metric", [r2, spearman])
+def test_constant_targets_have_no_variance_to_explain(metric):
+    assert math.isnan(metric(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 3.0])).item())
+
+
+@pytest.mark.filterwarnings("ignore:A single label")
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2)), min_size=1, max_size=31))
+def test_metrics_of_classes_agree_with_scikit_learn(rows):
+    predicted, target = torch.tensor(rows).T
+    assume((target >= 0).any())
+    confusion, p, t = confusion_matrix(predicted, target, 3), predicted[target >= 0], target[target >= 0]
+    expected = sklearn.confusion_matrix(t, p, labels=[0, 1, 2])
+    assert confusion.tolist() == expected.tolist()
+    assert accuracy(confusion).item() == pytest.approx(sklearn.accuracy_score(t, p))
+    labels = {"labels": [0, 1, 2], "average": None, "zero_division": 0}
+    assert f1(confusion).tolist() == pytest.approx(torch.as_tensor(sklearn.f1_score(t, p, **labels)).tolist())
+    assert mcc(confusion).item() == pytest.approx(sklearn.matthews_corrcoef(t, p), abs=1e-9)
+
+
+def test_bootstrap_intervals_are_seeded_and_cover_a_mean_as_often_as_they_say():
+    hits, values = 0, torch.randn(200, 60, generator=generator(3))
+    for row in values:
+        low, high = bootstrap_intervals(lambda rows, row=row: {"mean": row[rows].mean(dim=1)}, 60)["mean"]
+        hits += low <= 0 <= high
+    assert 0.89 <= hits / 200 <= 0.99
+    again = [bootstrap_intervals(lambda rows: {"max": values[0][rows].amax(dim=1)}, 60, seed=s) for s in (1, 1, 2)]
+    assert again[0] == again[1]
+    assert bootstrap_intervals(lambda rows: {"undefined": torch.full((len(rows),), torch.nan)}, 7) == {}
+    assert bootstrap_intervals(lambda rows: {"mean": values[0][rows].mean(dim=1)}, 10, columns=10**6) == {}
 
 
 def calibration_error(*predictions: tuple[float, bool]) -> float:
     probability, is_correct = zip(*predictions, strict=True)
-    return expected_calibration_error(torch.tensor(probability), torch.tensor(is_correct))
+    return expected_calibration_error(torch.tensor(probability), torch.tensor(is_correct)).item()
 
 
 def test_the_calibration_error_is_a_mean_over_fifteen_bins():

@@ -54,6 +54,7 @@ ALLOWED = {
     ("data/readers/rdkit_worker.py", "np.load"): "allow_pickle=False, from our own worker",
     ("lazy.py", "importlib.import_module"): "names of our own table, at first use",
     ("plugins.py", "importlib.import_module"): "modules that the user names; never those that a file names",
+    ("cli/allocator.py", "os.execve"): "the same command again, with a library of the system or of Ray",
     ("explain/__init__.py", "importlib.import_module"): "names of our own table, at first use",
 }
 """Calls that would be dangerous with other arguments, and why these are not."""
@@ -370,6 +371,19 @@ def test_weights_of_another_kind_are_refused(folder, dtype):
         load_model(signed(folder))
 
 
+def test_a_model_without_its_note_is_refused(folder):
+    save_file(load_file(folder / "model.safetensors"), folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.safetensors: .*not written by mnagt.*train again"):
+        load_model(folder)
+
+
+def test_a_model_of_a_newer_version_is_refused_by_name(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"mnagt": "99.1.0"}))
+    with pytest.raises(InputError, match=r"config\.json: saved by mnagt 99\.1\.0, and this is .*; upgrade mnagt"):
+        load_model(signed(folder))
+
+
 def test_a_folder_where_a_file_should_be_is_told(folder):
     (folder / "last.safetensors").mkdir()
     with pytest.raises(InputError, match="damaged or not a checkpoint"):
@@ -406,7 +420,9 @@ def test_a_small_gzip_of_json_is_read_like_the_file(tmp_path):
 def finished(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     config = RunConfig("MUTAG", "gcn", {"dim": 4, "depth": 1}, TrainConfig(epochs=1, batch_size=188), device="cpu")
-    train(config, out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mnagt.training.run.remove_checkpoint", lambda path: None)
+        train(config, out)
     return out
 
 

@@ -20,6 +20,15 @@ def join_names(names: Iterable[str], most: int = 300) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def count(number: int, noun: str) -> str:
+    """So many of something, as messages say it.
+
+    >>> count(1, "molecule"), count(1200, "molecule")
+    ('1 molecule', '1,200 molecules')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def quote(value: object, most: int = 60) -> str:
     """A value as messages show it: cut short, whatever it is."""
     try:

@@ -1,5 +1,7 @@
 """scikit-learn estimators that take a list of SMILES, of networkx graphs or of PyTorch Geometric's ``Data``."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -9,12 +11,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from mnagt.data.in_memory import from_graphs
+from mnagt.data.in_memory import read_graphs
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import TrainValidSplit
 from mnagt.devices import pick_device
-from mnagt.errors import InputError
+from mnagt.errors import InputError, quote
+from mnagt.models.registry import MODELS, full_settings
+from mnagt.registry import lookup
 from mnagt.runs.config import RunConfig, TrainConfig
+from mnagt.settings import describe_fields
 from mnagt.tasks import Regression, SingleLabel, Task
 from mnagt.training.fit_model import fit_model
 
@@ -26,6 +31,10 @@ try:
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
     raise ImportError("scikit-learn is not installed: pip install 'mnagt[sklearn]'") from None
+
+
+PREFIX = "settings__"
+"""A setting of the model as a parameter of the estimator: 'settings__depth'."""
 
 
 @dataclass(eq=False, repr=False)
@@ -46,8 +55,33 @@ class _GraphEstimator(BaseEstimator):
     random_state: Any = None
     """Seed of weights, order and dropout."""
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with ``deep`` also every setting of the model, as ``settings__NAME``."""
+        params = super().get_params(deep)
+        if not deep:
+            return params
+        settings = self.settings if isinstance(self.settings, dict) else {}
+        with suppress(InputError):  # no such model, or no such setting: fit will say so
+            settings = full_settings(self.model, settings) if isinstance(self.model, str) else settings
+        return params | {PREFIX + name: value for name, value in settings.items()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, and settings of the model as ``settings__NAME``; the other settings stay."""
+        names = [name for name in params if name.startswith(PREFIX)]
+        given = {name.removeprefix(PREFIX): params.pop(name) for name in names}
+        super().set_params(**params)
+        if given:
+            fields = describe_fields(lookup(MODELS, self.model, "model").config)
+            for name in given.keys() - fields.keys():
+                there_are = f"there are: {', '.join(sorted(fields))}"
+                raise InputError(f"model {self.model}: no setting {quote(name)}; {there_are}")
+            self.settings = {**(self.settings or {}), **given}
+        return self
+
     def _graphs(self, X: Any, columns: Any = None) -> PackedDataset:  # noqa: N803
-        return from_graphs(X, columns=columns)
+        is_column = isinstance(X, np.ndarray) and X.dtype.kind in "OU" and X.ndim == 2 and X.shape[1] == 1
+        graphs = X[:, 0] if is_column else [X] if isinstance(X, str) else X
+        return read_graphs(graphs, columns=columns)
 
     def _fit(self, dataset: PackedDataset, task: Task, targets: Tensor) -> Self:
         dataset = replace(dataset, task=task, targets=targets)
@@ -109,9 +143,11 @@ class GraphClassifier(ClassifierMixin, _GraphEstimator):
 
     def fit(self, X: Any, y: ArrayLike) -> Self:  # noqa: N803
         """Learn the classes ``y`` of the graphs ``X``."""
-        dataset = self._graphs(X)
+        if y is None:
+            raise InputError("GraphClassifier requires y to be passed, but the target y is None")
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
+        dataset = self._graphs(X)
         check_consistent_length(dataset.sizes, labels)
         self.classes_, index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
@@ -142,10 +178,10 @@ class GraphRegressor(RegressorMixin, _GraphEstimator):
 
     def fit(self, X: Any, y: ArrayLike) -> Self:  # noqa: N803
         """Learn the numbers ``y`` of the graphs ``X``."""
-        dataset = self._graphs(X)
         if y is None:
             raise InputError("GraphRegressor requires y to be passed, but the target y is None")
         numbers = check_array(y, ensure_2d=False, dtype="float64", input_name="y")
+        dataset = self._graphs(X)
         check_consistent_length(dataset.sizes, numbers)
         self._is_flat = numbers.ndim == 1
         columns = numbers.reshape(len(numbers), -1)
@@ -162,3 +198,17 @@ class GraphRegressor(RegressorMixin, _GraphEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def as_column(graphs: Sequence[Any]) -> NDArray[np.object_]:
+    """The graphs as an array of shape [graphs, 1], for what takes only arrays of two axes (``BaggingClassifier``).
+
+    NumPy itself would look into a graph of networkx and find its nodes.
+
+    >>> as_column(["CCO", "CCN"]).shape
+    (2, 1)
+    """
+    column = np.empty((len(graphs), 1), dtype=object)
+    for row, graph in enumerate(graphs):
+        column[row, 0] = graph
+    return column

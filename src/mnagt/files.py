@@ -1,7 +1,6 @@
 """Files are written whole or not at all, and read up to a size, which ``MNAGT_LARGEST_FILE`` can change."""
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -10,9 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mnagt.errors import InputError, quote
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked
+    fcntl = None
 
 SCRATCH = ".mnagt-scratch"
 """How the names of scratch folders end."""
@@ -28,7 +32,7 @@ def write_atomically(path: Path) -> Iterator[Path]:
     try:
         with scratch_path(path) as scratch:
             yield scratch
-            with scratch.open("rb") as file:
+            with scratch.open("r+b") as file:
                 os.fsync(file.fileno())
             scratch.chmod(0o644)
             scratch.replace(path)
@@ -62,32 +66,46 @@ def scratch_path(path: Path) -> Iterator[Path]:
         yield folder / path.name
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
 def clear_scratch(folder: Path) -> None:
     """Remove what killed writers left in ``folder``. A live one holds a lock, which ends with its process."""
+    if fcntl is None:  # nobody can tell
+        return
     for scratch in folder.glob(f".*{SCRATCH}"):
         with suppress(OSError):  # in use; or there are no locks, or it belongs to someone else
             lock = os.open(scratch, os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(lock, is_waiting=False)
                 shutil.rmtree(scratch)
             finally:
                 os.close(lock)
 
 
-def _make_locked_folder(path: Path) -> tuple[Path, int]:
+def _make_locked_folder(path: Path) -> tuple[Path, int | None]:
     """A scratch folder for ``path``, and the lock on it."""
     while True:
         folder = Path(tempfile.mkdtemp(SCRATCH, f".{path.name}.", path.parent))
+        if fcntl is None:
+            return folder, None
         with suppress(FileNotFoundError):  # cleared away before it was locked
             lock = os.open(folder, os.O_DIRECTORY)
             with suppress(OSError):  # no locks on this file system; nor does anyone clear it then
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                lock_file(lock)
             if folder.exists():
                 return folder, lock
             os.close(lock)
+
+
+def lock_file(file: IO[Any] | int, *, is_waiting: bool = True) -> None:
+    """Lock an open file or folder until it is closed; wait while another process holds it, or else raise an error.
+
+    On Windows nothing is locked: two processes must not write the same run, ledger or study there.
+    """
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if is_waiting else fcntl.LOCK_NB))
 
 
 @contextmanager
@@ -95,7 +113,7 @@ def hold_lock(path: Path, otherwise: str) -> Iterator[None]:
     """No other process holds ``path`` in such a block; the error if one does. Released by any end of the process."""
     with path.open("ab") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file, is_waiting=False)
         except BlockingIOError:
             raise InputError(otherwise) from None
         except OSError:  # no locks on this file system

@@ -1,7 +1,7 @@
 """Names live in visible tables; this is how they are looked up."""
 
 import difflib
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TypeVar
 
 from mnagt.errors import InputError, quote
@@ -10,8 +10,8 @@ from mnagt.plugins import load_plugins
 Entry = TypeVar("Entry")
 
 
-def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry") -> Entry:
-    """The entry called ``name``, or an error that lists what there is.
+def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry", also: Iterable[str] = ()) -> Entry:
+    """The entry called ``name``, or an error that lists what there is, and the nearest of that and of ``also``.
 
     >>> lookup({"sum": 1, "mean": 2}, "means", "readout")
     Traceback (most recent call last):
@@ -20,8 +20,9 @@ def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry") -> Entry:
     if isinstance(name, str) and name not in table:
         load_plugins()
     if not isinstance(name, str) or name not in table:
-        close = difflib.get_close_matches(name[:100], table, n=1) if isinstance(name, str) else []
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        names = {each.lower(): each for each in (*also, *table)}
+        close = difflib.get_close_matches(name[:100].lower(), names, n=1) if isinstance(name, str) else []
+        hint = f"did you mean {names[close[0]]!r}? " if close else ""
         raise InputError(f"no {kind} {quote(name)}; {hint}there are: {', '.join(sorted(table))}")
     return table[name]
 

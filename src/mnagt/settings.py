@@ -194,6 +194,17 @@ def from_word(hint: Any, word: str, where: str) -> Any:
     return _convert(hint, value, where)
 
 
+def convert_fields(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of ``cls`` by name as their types want them: an int will do for a float, a list for a tuple.
+
+    >>> from mnagt.runs.config import TrainConfig
+    >>> convert_fields(TrainConfig, {"lr": 1})
+    {'lr': 1.0}
+    """
+    fields = describe_fields(cls)
+    return {name: _convert(fields[name].hint, value, name) for name, value in values.items()}
+
+
 def _alternatives(hint: Any) -> tuple[Any, ...]:
     """The members of a union, or the type alone."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)

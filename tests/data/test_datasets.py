@@ -133,6 +133,42 @@ def test_sets_of_ogb_are_found_under_all_their_names(nowhere, tmp_path, name, pl
     assert load_dataset(nowhere / place).task.metric == "rmse", "known by the name of its folder"
 
 
+@pytest.mark.parametrize("name", ["ENZYMES", "Tox21_ER_LBD_testing", "on_no_list"])
+@pytest.mark.parametrize("place", ["{}.zip", "{}", "{}/raw"])
+def test_any_data_set_of_the_tu_collection_is_found_in_the_root(nowhere, tmp_path, name, place):
+    files, path = folder(tmp_path / "files", name=name), nowhere / place.format(name)
+    nowhere.mkdir()
+    zipped(files, path) if path.suffix else shutil.copytree(files, path)
+    dataset = load_dataset(name, root=nowhere)
+    assert (dataset.name, dataset.sizes.tolist()) == (name, [3, 2, 1, 2])
+
+
+def test_any_data_set_of_ogb_is_found_in_the_root(nowhere):
+    for name in ("ogbg-molchembl", "on-no-list"):
+        ogb_files.folder(nowhere / name.replace("-", "_"))
+        assert load_dataset(name, root=nowhere).name == name
+    with pytest.raises(InputError, match="ogbg-ppa cannot be read: its nodes have no columns"):
+        load_dataset("ogbg-ppa", root=nowhere)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("mine", "mine.jsonl"), ("ENZYMES", "ENZYMES.zip"), ("NCI1", "NCI1.csv.gz")]
+)
+def test_a_name_that_lies_as_a_file_says_so(nowhere, tmp_path, monkeypatch, name, file):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / file).touch()
+    with pytest.raises(
+        InputError, match=f"{name} is no data set in .*root, but there is the file {file}; give its path"
+    ):
+        load_dataset(name, root=nowhere)
+
+
+def test_the_nearest_name_is_suggested_from_the_collections_too(nowhere):
+    for given, meant in {"enzymes": "ENZYMES", "mutag": "MUTAG", "REDIT-BINARY": "REDDIT-BINARY"}.items():
+        with pytest.raises(InputError, match=f"no data set '{given}'; did you mean '{meant}'"):
+            load_dataset(given, root=nowhere)
+
+
 def test_a_folder_in_the_layout_of_ogb_may_have_any_name(tmp_path):
     dataset = load_dataset(ogb_files.folder(tmp_path / "mine"))
     assert (dataset.name, dataset.task.metric) == ("mine", "rocauc")

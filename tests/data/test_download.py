@@ -3,6 +3,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -105,12 +106,16 @@ def test_a_root_that_cannot_be_written_is_said(serve, tmp_path):
         download_tu("MUTAG", tmp_path / "file", serve(MUTAG))
 
 
-def test_a_named_data_set_that_is_not_there_is_fetched(serve, tmp_path, monkeypatch):
-    content = zip_of(NCI1_A="1, 2\n", NCI1_graph_indicator="1\n1\n2\n", NCI1_graph_labels="0\n1\n")
+@pytest.mark.parametrize("name", ["NCI1", "ENZYMES"])
+def test_a_named_data_set_that_is_not_there_is_fetched(serve, tmp_path, monkeypatch, caplog, name):
+    content = zip_of(
+        **{f"{name}_A": "1, 2\n", f"{name}_graph_indicator": "1\n1\n2\n", f"{name}_graph_labels": "0\n1\n"}
+    )
     monkeypatch.setattr("mnagt.data.download.download_tu", partial(download_tu, site=serve(content)))
-    dataset = load_dataset("NCI1", root=tmp_path)
+    dataset = load_dataset(name, root=tmp_path)
     assert dataset.sizes.tolist() == [2, 1]
-    assert (tmp_path / "NCI1.zip").exists()
+    assert (tmp_path / f"{name}.zip").exists()
+    assert f"Nobody publishes a digest of it to compare: its SHA-256 is {sha256(content).hexdigest()}" in caplog.text
 
 
 def test_a_set_of_ogb_is_fetched_into_the_root(serve, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import CATEGORIES, TARGETS, alone, assert_same, batches, generator, random_batch
 
-import mnagt.data.packed as module
+import mnagt.data.graph_rows as module
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import get_smiles, read_smiles
 from mnagt.errors import InputError

@@ -250,7 +250,7 @@ def test_a_search_on_ray_survives_the_loss_of_a_node(cluster, second, tmp_path):
         if len(told) == 2:
             Timer(trial.seconds / 3, second).start()
 
-    search = TuneConfig(6, seeds=1, only=("lr",), storage=f"sqlite:///{tmp_path}/shared.db", patience=2.0)
+    search = TuneConfig(6, seeds=1, only=("lr",), storage=f"sqlite:///{tmp_path}/shared.db", heartbeat_timeout=2.0)
     longer = replace(CONFIG, train=replace(CONFIG.train, epochs=60))
     tuned = tune(longer, tmp_path / "out", search=search, ray=RayConfig(cluster.address), on_trial=tell)
     over = [trial.number for trial in tuned.trials if trial.state != "lost"]

@@ -56,6 +56,19 @@ def less(scores: Sequence[float], by: float) -> tuple[float, ...]:
     return tuple(score - by - i / 1000 for i, score in enumerate(scores))
 
 
+def test_scores_without_duplicates_have_a_column_where_trials_recorded_them(known):
+    scores = {"mnagt": HIGH, "GIN": less(HIGH, 0.02)}
+    assert not any("duplicates" in name for name in build_table(known("baselines", scores))[0])
+    findings = known("baselines", scores)
+    for i, record in enumerate(findings.cell("mnagt", "NCI1").known.values()):
+        record["without_duplicates"] = {"graphs": 370, "accuracy": 0.8 + i / 1000}
+    head, lines = build_table(findings)
+    column = head.index("NCI1, ours, without duplicates")
+    assert {line[0]: line[column] for line in lines}["mnagt"] == "80.45 ± 0.30"
+    assert {line[0]: line[column] for line in lines}["GIN"] == "–"
+    assert "have no structural duplicate" in build_page(findings)
+
+
 # --- words ---
 
 

@@ -49,8 +49,14 @@ def test_a_seed_changes_weights_and_split():
 def test_a_trial_is_a_run_and_gives_the_same_twice():
     one, other = run_trial(CONFIG), run_trial(CONFIG)
     assert replace(one.result, seconds=0) == replace(other.result, seconds=0)
-    assert one.notes == other.notes
-    assert set(one.notes) == {"chosen_by", "last_valid", "curves", "dataset", "split"}
+    assert one.notes | {"peak_memory_mb": 0} == other.notes | {"peak_memory_mb": 0}
+    assert set(one.notes) == {
+        "chosen_by", "last_valid", "curves", "dataset", "split", "without_duplicates", "peak_memory_mb",
+    }  # fmt: skip
+    assert one.notes["peak_memory_mb"] > 50
+    found = one.notes["without_duplicates"]
+    assert 0 < found["graphs"] < one.notes["split"]["test"]
+    assert 0 <= found["accuracy"] <= 1
 
 
 @pytest.mark.parametrize("window", [1, 2, 7])

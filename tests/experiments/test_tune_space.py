@@ -34,7 +34,7 @@ def test_every_model_can_be_searched_and_starts_from_itself(name):
     config = RunConfig("MUTAG", name)
     space = search_space(config)
     expected = {"lr", "weight_decay", "dim"} | ({"depth", "dropout"} if name != "counts" else {"wl_dropout"})
-    assert ({"radius", "min_samples_leaf"} if MODELS[name].is_fitted_by_sklearn else expected) <= space.keys()
+    assert ({"min_samples_leaf"} if MODELS[name].is_fitted_by_sklearn else expected) <= space.keys()
     assert starting_point(config, space).keys() == space.keys()
     assert resolve_config(with_settings(config, starting_point(config, space))) == resolve_config(config)
 

@@ -101,14 +101,14 @@ def test_two_processes_divide_a_search_in_a_database(postgres, tmp_path):
 def test_a_trial_whose_process_is_killed_is_begun_anew_by_another(tmp_path):
     storage = f"sqlite:///{tmp_path}/shared.db"
     longer = replace(START, train=replace(START.train, epochs=80))
-    other = begun(storage, tmp_path / "other", "--epochs", "80", "--patience", "1", "--trials", "3")
+    other = begun(storage, tmp_path / "other", "--epochs", "80", "--heartbeat-timeout", "1", "--trials", "3")
     until = time.monotonic() + 60
     while not is_under_way(storage) and time.monotonic() < until:
         time.sleep(0.2)
     other.send_signal(signal.SIGKILL)
     other.communicate()
     done, told = [trial.number for trial in trials_of(storage) if trial.state.name == "COMPLETE"], []
-    tuned = tune(longer, tmp_path / "out", search=search(storage, 3, patience=1.0), on_trial=told.append)
+    tuned = tune(longer, tmp_path / "out", search=search(storage, 3, heartbeat_timeout=1.0), on_trial=told.append)
     assert Counter(trial.state for trial in tuned.trials) == {"finished": 3, "lost": 1}
     finished = [trial.number for trial in tuned.trials if trial.state == "finished"]
     assert sorted([*done, *(trial.number for trial in told)]) == finished
@@ -127,7 +127,7 @@ def is_under_way(storage: str) -> bool:
 @pytest.mark.parametrize("storage", ["sqlite:///{}/shared.db", "{}/shared.log"])
 def test_a_trial_without_a_heartbeat_is_lost_and_its_settings_come_next(storage, tmp_path):
     space = search_space(START, SPACE, ("lr", "dim"))
-    options = TuneConfig(trials=2, seeds=1, patience=1.0)
+    options = TuneConfig(trials=2, seeds=1, heartbeat_timeout=1.0)
     search = Search(START, space, options, resolve_storage(storage.format(tmp_path)), "it", is_shared=True)
     open_study(search, load_dataset("MUTAG"))
     runner = TrialRunner(search, load_dataset("MUTAG"))
@@ -187,8 +187,8 @@ def test_a_shared_search_of_version_0_1_goes_on_with_its_data(tmp_path):
 def test_a_shared_search_is_the_same_for_all(tmp_path):
     storage = f"sqlite:///{tmp_path}/shared.db"
     tune(START, tmp_path / "one", search=search(storage, 1), space=SPACE)
-    with pytest.raises(InputError, match=r"began with patience 60\.0, and now it is 30\.0; .* choose another --study"):
-        tune(START, tmp_path / "other", search=search(storage, 1, patience=30.0), space=SPACE)
+    with pytest.raises(InputError, match=r"heartbeat_timeout 60\.0, and now it is 30\.0; .* choose another --study"):
+        tune(START, tmp_path / "other", search=search(storage, 1, heartbeat_timeout=30.0), space=SPACE)
     mutag = load_dataset("MUTAG")
     changed = replace(mutag, targets=mutag.targets.flip(0))
     with pytest.raises(InputError, match="began with digest"):

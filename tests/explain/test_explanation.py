@@ -1,5 +1,6 @@
 """Explanations: they are the model's own, they add up, and they find what matters."""
 
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -29,7 +30,9 @@ from mnagt.explain import (
 )
 from mnagt.explain.attribution import deletion_curve, integrated_gradients, occlusion
 from mnagt.graphs.features import Features
+from mnagt.inference.calibration import LEVELS, Calibration
 from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.inference.random_forest import RandomForest
 from mnagt.models.registry import build_model
 from mnagt.nn.layer import Layer
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
@@ -128,6 +131,30 @@ def test_a_trained_models_attributions_add_up(explained):
     assert np.abs(gaps).sum() < 0.02 * np.abs(rises).sum()
 
 
+@pytest.mark.parametrize(
+    "task", [MUTAG.task, MultiLabel(("q", "r")), Regression(("n",), (5.0,), (3.0,))], ids=lambda task: task.kind
+)
+def test_what_is_explained_is_the_prediction_that_is_shown(task):
+    """In its units, with the temperature and with the forest."""
+    thresholds = ((math.inf,) * LEVELS,) * task.num_thresholds
+    model = replace(
+        untrained("gin", task, dim=5), calibration=Calibration(2.5 if task.has_probability else 1.0, thresholds, 9)
+    )
+    for forest in (None, RandomForest(task.num_outputs, trees=3, max_leaves=2)):
+        if forest is not None:
+            forest.value += torch.linspace(0.1, 0.4, len(forest.value))
+        both = replace(model, forest=forest, settings={"forest_weight": 0.4})
+        (each,) = explain(both, MUTAG, torch.tensor([3]))
+        found = each.attribution
+        assert found.baseline + found.nodes.sum().item() + found.gap == pytest.approx(found.output, abs=1e-4)
+        shown = [value for value in each.prediction.values() if isinstance(value, float)]
+        if each.probability is None:
+            assert shown == pytest.approx([found.output], rel=1e-4)
+        else:
+            assert each.probability == pytest.approx(max(shown), rel=1e-4)
+            assert 1 / (1 + math.exp(-found.output)) == pytest.approx(each.probability, rel=1e-4)
+
+
 def test_captum_finds_the_same(trained):
     captum = pytest.importorskip("captum.attr")
     model, index = trained.model, 17
@@ -148,11 +175,18 @@ def test_silencing_the_weightiest_nodes_hurts_more_than_chance(trained, explaine
     curve = check_by_deletion(trained, MUTAG, explained)
     assert curve.ordered[0] == pytest.approx(curve.chance[0])
     assert curve.ratio < 0.9
+    assert curve.interval is not None
+    assert curve.interval[0] < curve.ratio < curve.interval[1] < 1
+    assert curve.verdict == "better than chance"
     backwards = [-each.attribution.nodes for each in explained]
     indices = torch.tensor([each.index for each in explained])
     confidences = [each.output.confidence for each in explained]
     wrong = deletion_curve(trained.model, MUTAG, indices, backwards, confidences)
     assert wrong.ratio > 1.05
+    assert wrong.verdict == "worse than chance"
+    alone = check_by_deletion(trained, MUTAG, explained[:1])
+    assert alone.interval is None
+    assert "single graph" in alone.verdict
 
 
 def test_occlusion_is_what_a_graph_without_the_node_lacks(monkeypatch):
@@ -211,7 +245,7 @@ def test_kernel_statistics_are_the_mean_over_its_nodes(trained):
 def test_the_page_is_whole(folder, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert main(["explain", str(folder), "MUTAG", "--graphs", "0,9,30", "--out", str(out), "--drawn", "2"]) == 0
-    assert re.search(r"area ratio 0\.\d+ with nodes set to zero", capsys.readouterr().out)
+    assert re.search(r"area ratio 0\.\d+ \([\d. to]+\) with nodes set to zero", capsys.readouterr().out)
     page = out.read_text()
     found = Elements(page)
     assert is_self_contained(page)
@@ -226,11 +260,13 @@ def test_a_molecule_is_drawn_by_rdkit(tmp_path):
     model = replace(untrained("mnagt", MultiLabel(("active",)), FEATURES, **SMALL), vocabularies={})
     model.save(tmp_path / "model")
     table = tmp_path / "some.smi"
-    table.write_text("\n".join(smiles))
+    table.write_text("\n".join(f"{each} {name}" for each, name in zip(smiles, ("aspirin", "", "salt"), strict=True)))
     explain_to(tmp_path / "page.html", tmp_path / "model", str(table), ExplainConfig(orders=2))
     page = (tmp_path / "page.html").read_text()
     assert is_self_contained(page)
     assert len(Elements(page).all("svg", **{"class": "molecule"})) == 3
+    assert re.findall(r"<h3>(.*?)</h3>", page) == ["aspirin, line 1", "line 2", "salt, line 3"]
+    assert re.search("For these 3 graphs the colours are (no )?(better|worse) than chance", " ".join(page.split()))
     assert page.count("<ellipse") >= read_smiles(smiles).graphs.node_ptr[-1]  # a coloured disc behind each atom
 
 
@@ -271,6 +307,8 @@ def test_the_page_works_in_a_browser(folder, tmp_path):
         page.on("request", lambda request: asked.append(request.url))
         page.goto(out.as_uri())
         pies = page.locator(".structure .layer")
+        assert not any(pies.nth(i).is_visible() for i in range(2)), "pies are behind a click"
+        page.get_by_text("Weights of the attention kernels").click()
         assert [pies.nth(i).is_visible() for i in range(2)] == [False, True]
         page.get_by_text("layer 1", exact=True).click()
         assert [pies.nth(i).is_visible() for i in range(2)] == [True, False]

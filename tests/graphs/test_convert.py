@@ -1,3 +1,4 @@
+import logging
 from typing import Any
 
 import networkx
@@ -6,11 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 from strategies import CATEGORIES, assert_same, batches, generator, random_batch
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.transforms import ToSparseTensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.convert import from_networkx, from_pyg, to_networkx, to_pyg
+from mnagt.graphs.pyg_fields import log_once
 
 ANY: dict[str, Any] = {
     "is_directed": None,
@@ -157,14 +160,63 @@ def test_networkx_nodes_keep_their_order_whatever_they_are_called():
     assert labelled.node_labels.tolist() == [[1], [2], [1]]
 
 
-def test_directed_edges_run_one_way_and_self_loops_come_once():
+def test_directed_edges_run_one_way_and_self_loops_are_dropped():
     directed, undirected = networkx.DiGraph([(0, 1), (1, 1)]), networkx.Graph([(0, 1), (1, 1)])
     batch = from_networkx([directed, undirected])
-    assert batch.edge_index.T.tolist() == [[0, 1], [1, 1], [3, 2], [2, 3], [3, 3]]
+    assert batch.edge_index.T.tolist() == [[0, 1], [3, 2], [2, 3]]
 
 
-def test_parallel_edges_are_all_kept():
-    assert from_networkx(networkx.MultiGraph([(0, 1), (0, 1)])).num_edges == 4
+def test_of_parallel_edges_the_first_is_kept_and_a_notice_says_so(caplog):
+    caplog.set_level(logging.WARNING, "mnagt")
+    multigraph = networkx.MultiGraph([(0, 1, {"kind": 7}), (0, 1, {"kind": 8}), (1, 1, {"kind": 9})])
+    edges, kinds = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 0, 0, 1]]), torch.tensor([7, 8, 7, 8, 9])
+    for batch in (
+        from_networkx(multigraph, edge_labels=["kind"]),
+        from_pyg(Data(num_nodes=2, edge_index=edges, edge_attr=kinds)),
+    ):
+        assert (batch.num_edges, batch.edge_labels.tolist()) == (2, [[7], [7]])  # type: ignore[union-attr]
+    assert [record.message for record in caplog.records] == [
+        "these graphs: 2 repeated edges were dropped; the first of them counts"
+    ] * 2
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_the_sparse_adjacency_matrix_of_pyg_is_read():
+    edges, kinds = torch.tensor([[2, 0, 1, 0], [1, 2, 0, 1]]), torch.tensor([21, 2, 10, 1])
+    plain = Data(num_nodes=3, edge_index=edges, edge_attr=kinds)
+    layouts: list[Any] = [torch.sparse_csr, torch.sparse_coo]
+    for layout in layouts:
+        given = ToSparseTensor(layout=layout)(plain.clone())
+        assert_same(from_pyg([given, given]), from_pyg([plain, plain]))
+
+
+def test_fields_that_are_not_read_are_named_once(caplog):
+    caplog.set_level(logging.WARNING, "mnagt")
+    one = Data(num_nodes=2, pos=torch.zeros(2, 3), edge_weight=torch.ones(0), edge_index=torch.zeros(2, 0).long())
+    log_once.cache_clear()
+    from_pyg([one, one])
+    from_pyg(one)
+    assert [record.message for record in caplog.records] == ["fields of the graphs that are not read: edge_weight, pos"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "told"),
+    [
+        (HeteroData(), r"graph 0 is a HeteroData.*to_homogeneous\(\)"),
+        (Data(x=torch.zeros(2, 3, dtype=torch.cfloat)), r"graph 0: x holds complex numbers; .*view_as_real\(x\)"),
+        (Data(x=torch.eye(3).to_sparse()), r"graph 0: x is sparse; give x.to_dense\(\)"),
+        ("CCO", "graph 0 is a str; expected `Data`"),
+    ],
+    ids=range(4),
+)
+def test_what_cannot_be_read_of_pyg_is_told(graph, told):
+    with pytest.raises(InputError, match=told):
+        from_pyg([graph])
+
+
+def test_columns_of_another_width_name_the_graph():
+    with pytest.raises(InputError, match=r"graph 1: x has the shape \(2, 5\), and that of graph 0 \(2, 3\)"):
+        from_pyg([Data(x=torch.zeros(2, 3)), Data(x=torch.zeros(2, 5))])
 
 
 def test_a_missing_attribute_names_the_graph_and_its_owner():

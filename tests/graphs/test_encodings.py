@@ -18,7 +18,8 @@ from mnagt.graphs.ego_statistics import count_ego_networks, ego_statistics
 from mnagt.graphs.encodings import ENCODINGS, flip_signs, laplacian, random_walk, shortest_paths
 
 SAME: dict[str, Any] = {"atol": 1e-5, "rtol": 1e-5}
-OF_ANY_GRAPH = {name: encode for name, encode in ENCODINGS.items() if name != "morgan-identifiers"}
+OF_MOLECULES = ("morgan-identifiers", "rdkit-descriptors")
+OF_ANY_GRAPH = {name: encode for name, encode in ENCODINGS.items() if name not in OF_MOLECULES}
 """Encodings that need no columns of molecules."""
 
 

@@ -30,7 +30,17 @@ FULL = Features(Columns((CATEGORIES,) * NODE_LABELS, NODE_VALUES), Columns((CATE
 SMALL = {"depth": 1, "dim": 24}
 NARROW = {**SMALL, "max_hop": 1, "wl_iterations": 2}
 BUSH = {"forest_trees": 3, "forest_max_leaves": 3}
-REFUSED = {"graphormer", "graphit", "grpe", "gophormer", "san", "graphtrans", "sagpool", "morgan-forest"}
+REFUSED = {
+    "graphormer",
+    "graphit",
+    "grpe",
+    "gophormer",
+    "san",
+    "graphtrans",
+    "sagpool",
+    "morgan-forest",
+    "descriptor-boosting",
+}
 """They look at each graph's pairs of nodes, add nodes or drop some: sizes that hang on what the tensors hold. The last
 needs RDKit."""
 NO_DEPTH = ("sortpool", "grover", "counts", "wl-linear")
@@ -126,6 +136,31 @@ def test_onnx_answers_as_the_model_on_200_graphs(name, features, settings, tmp_p
     batches = two_hundred(features)
     assert sum(batch.num_graphs for batch in batches) == 200
     assert_answers(answer, saved, batches)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_symbols")
+@pytest.mark.parametrize("name", sorted({*MODELS} - REFUSED - {"sortpool"}))
+def test_every_listed_model_is_written_and_answers(name, tmp_path):
+    """Single nodes and graphs without edges included."""
+    saved, path = trained(name, FULL, {"depth": 1} if name not in NO_DEPTH else {}), tmp_path / "model.onnx"
+    export_onnx(saved, path)
+    session = onnxruntime.InferenceSession(path)
+
+    def answer(inputs: dict[str, Tensor]) -> Tensor:
+        return torch.from_numpy(session.run(None, {key: column.numpy() for key, column in inputs.items()})[0])
+
+    batches = [graphs(FULL, sizes, 3, density) for sizes, density in (([5, 1, 11, 3], 0.3), ([1], 0.3), ([1, 17], 0.0))]
+    assert_answers(answer, saved, batches)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_symbols")
+def test_a_model_that_onnx_cannot_hold_is_refused_in_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"a sortpool cannot be written as ONNX.*--format torch"):
+        export_onnx(trained("sortpool", FULL, {}), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+    export_torch(trained("sortpool", FULL, {}), tmp_path / "model.pt2")  # compared with the model before it is written
 
 
 @pytest.mark.usefixtures("_symbols")

@@ -18,6 +18,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
+from mnagt.inference.model_card import render_card
 from mnagt.models.registry import MODELS, build_model
 from mnagt.tasks import SingleLabel, Unlabelled
 
@@ -39,7 +40,8 @@ def test_the_folder_alone_gives_the_same_answers(trained, folder):
     assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors", "README.md"}
     again, mutag = TrainedModel.from_pretrained(folder), load_dataset("MUTAG")
     assert torch.equal(again.outputs(mutag), trained.outputs(mutag))
-    assert (again.task, again.settings, again.origin) == (trained.task, trained.settings, trained.origin)
+    assert (again.task, again.settings) == (trained.task, trained.settings)
+    assert again.origin == json.loads(json.dumps(trained.origin))  # JSON has lists, no tuples
     assert dict(again.vocabularies) == {key: list(names) for key, names in trained.vocabularies.items()}
 
 
@@ -53,6 +55,13 @@ def test_the_card_tells_data_score_date_settings_and_use(trained, folder):
         f"{result['parameters']:,} param",
     ):  # fmt: skip
         assert told in card
+
+
+def test_names_from_data_cannot_write_markdown(trained):
+    named = replace(trained, task=SingleLabel(("`rm`", "[a](http://b)")), columns={"node_labels": ("`|<b>",)})
+    card = render_card(named)
+    assert "\\`rm\\`, \\[a\\](http://b)" in card
+    assert "\\`\\|&lt;b>" in card
 
 
 def test_the_fingerprints_are_those_of_the_files(folder):
@@ -104,8 +113,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "giant columns": (lambda f: change(f, "features", "nodes", "labels", to=[1 << 38]), "has shape"),
     "another model": (lambda f: change(f, "model", "name", to="gcn"), "safetensors: of another model|no setting"),
     "a weight changed": (lambda f: rewrite(f, lambda w: next(iter(w.values())).add_(1)), r"safetensors: changed since"),
-    "a tensor gone": (lambda f: rewrite(f, lambda w: w.pop(next(iter(w)))), "safetensors: of another .* it lacks '"),
-    "a tensor more": (lambda f: rewrite(f, lambda w: w.update(x=torch.ones(1))), "of another model.* it has 'x'"),
+    "a tensor gone": (lambda f: rewrite(f, lambda w: w.pop(next(iter(w)))), r"safetensors: changed since"),
+    "a tensor more": (lambda f: rewrite(f, lambda w: w.update(x=torch.ones(1))), r"safetensors: changed since"),
     "a pickle": (lambda f: (f / "x.pkl").write_bytes(b""), r"x\.pkl: a pickle, which can run anything"),
     "a pickle by another name": (lambda f: (f / "notes.txt").write_bytes(pickle.dumps([1])), r"notes\.txt: a pickle"),
     "torch.save": (lambda f: torch.save([1], f / "notes"), "notes: a pickle"),
@@ -122,14 +131,6 @@ def test_what_was_done_to_a_folder_is_refused_with_the_reason(folder, damage):
     damaging, told = DAMAGE[damage]
     damaging(folder)
     with pytest.raises(InputError, match=told):
-        load_model(folder)
-
-
-def test_one_without_fingerprints_is_still_held_to_its_shape(folder):
-    save_file(load_file(folder / "model.safetensors"), folder / "model.safetensors")
-    load_model(folder)
-    change(folder, "origin", to=3)
-    with pytest.raises(InputError, match=r"config\.json: it is damaged or not a model's"):
         load_model(folder)
 
 

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from strategies import random_batch
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.weisfeiler_lehman import wl_colours
-from mnagt.nn.wl_features import SLOTS, WLFeatures
+from mnagt.nn.wl_features import COLOURS, SLOTS, WLFeatures
 
 
 @pytest.fixture
@@ -81,6 +83,7 @@ def _slots(batch) -> torch.Tensor:
 
 def test_in_training_subtrees_are_left_out_and_the_mean_is_kept(batch):
     model = WLFeatures(3, iterations=2, vocabulary_size=11, dropout=0.6)
+    batch = replace(batch, encodings={COLOURS: wl_colours(batch, 2)})
     torch.manual_seed(0)
     drawn = torch.stack([read_out(model.train(), batch) for _ in range(3000)])
     torch.testing.assert_close(drawn.mean(dim=0), read_out(model.eval(), batch), atol=0.05, rtol=0)

@@ -570,9 +570,11 @@ def load_and_ask(path: Path) -> object:
 def _run_files() -> dict[str, bytes]:
     """A run that was interrupted after its first epoch."""
     import tempfile
+    from unittest.mock import patch
 
     with tempfile.TemporaryDirectory() as folder:
-        train(_run_config(), Path(folder) / "run", dataset=load_dataset("MUTAG"))
+        with patch("mnagt.training.run.remove_checkpoint"):
+            train(_run_config(), Path(folder) / "run", dataset=load_dataset("MUTAG"))
         names = ("run.json", "split.json", "last.safetensors")
         return {name: (Path(folder) / "run" / name).read_bytes() for name in names}
 
@@ -693,7 +695,7 @@ def ask(path: Path) -> object:
     loop, apps = _services()
     request, body = json.loads((path / "request.json").read_text()), (path / "body").read_bytes()
     given = {name: value for name, value in request["headers"] if value is not None}
-    headers = {"content-length": str(len(body))} | given
+    headers = {"host": "127.0.0.1", "content-length": str(len(body))} | given
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},

@@ -259,7 +259,7 @@ class Scene:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """All that is in ``folder``, but for what cannot be the same twice: dates, seconds and what is made of them."""
+    """All that is in ``folder``, but for what cannot be the same twice: ``CHANGING``, and what is made of it."""
     from mnagt.inference.weights import load_tensors
 
     found: dict[str, Any] = {}
@@ -282,9 +282,12 @@ def contents(folder: Path) -> dict[str, Any]:
     return found
 
 
+CHANGING = ("seconds", "date", "peak_memory_mb")
+
+
 def _timeless(content: Any) -> Any:
     if isinstance(content, dict):
-        return {key: _timeless(value) for key, value in content.items() if key not in ("seconds", "date")}
+        return {key: _timeless(value) for key, value in content.items() if key not in CHANGING}
     return [_timeless(each) for each in content] if isinstance(content, list) else content
 
 

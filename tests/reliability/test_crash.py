@@ -151,5 +151,5 @@ def test_the_harness_sees_what_is_wrong(run, place):
         (here.run / "README.md").unlink()
         wrong = scenes.differences(scenes.contents(here.folder), run.expected)
         assert wrong == ["run/.half is left over", "run/README.md is gone", "run/split.json differs"]
-        (here.run / "last.safetensors").write_bytes((here.run / "last.safetensors").read_bytes()[:-1])
+        (here.run / "model.safetensors").write_bytes((here.run / "model.safetensors").read_bytes()[:-1])
         assert len(scenes.unreadable(here)) == 1

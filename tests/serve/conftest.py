@@ -51,11 +51,13 @@ def namer() -> TrainedModel:
 
 @contextmanager
 def running(trained: TrainedModel, **settings) -> Iterator[str]:
-    from mnagt.serve.app import create_app
+    from mnagt.serve.app import create_app, set_up_process, uvicorn_options
     from mnagt.serve.config import ServeConfig
 
-    app = create_app(trained, ServeConfig(**settings))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    config = ServeConfig(**settings)
+    set_up_process(config)
+    app = create_app(trained, config)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, **uvicorn_options(config)))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

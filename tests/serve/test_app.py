@@ -22,8 +22,8 @@ from mnagt.inference.model_folder import TrainedModel
 from mnagt.models.registry import build_model
 from mnagt.serve.app import create_app, serve
 from mnagt.serve.config import ServeConfig
-from mnagt.serve.schemas import PredictRequest
-from mnagt.serve.service import Service
+from mnagt.serve.schemas import PredictRequest, read_request
+from mnagt.serve.service import ReadRequest, Service
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -68,7 +68,7 @@ def test_many_nodes_take_several_forward_passes(molecules):
     requests = [PredictRequest(smiles=[smiles]) for smiles in ("CCO", "CC", "CO", "CCCC", "C", "CCC", "CN", "CCN")]
     passes: list[int] = []
     handle = molecules.model.register_forward_pre_hook(lambda model, inputs: passes.append(inputs[0].num_nodes))
-    results = service.predict(requests)
+    results = service._predict([ReadRequest(read_request(each, molecules, service.config), None) for each in requests])
     handle.remove()
     assert passes == [15, 5]
     columns = molecules.predict(read_smiles([ask.smiles[0] for ask in requests if ask.smiles]).graphs)
@@ -165,7 +165,7 @@ def test_nothing_comes_from_elsewhere(at):
 
 def test_openapi_names_what_there_is(at):
     response = httpx.get(f"{at}/openapi.json").json()
-    assert set(response["paths"]) == {"/predict", "/explain", "/model", "/health", "/metrics"}
+    assert set(response["paths"]) == {"/predict", "/explain", "/model", "/health", "/livez", "/readyz", "/metrics"}
     assert set(response["components"]["schemas"]["PredictRequest"]["properties"]) == {
         "smiles",
         "graphs",

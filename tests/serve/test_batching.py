@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
-from mnagt.serve.batching import Batcher
+from mnagt.serve.batching import AbandonedError, Batcher, Worker
 
 
 def run_batcher(items, process, **settings):
@@ -76,3 +77,33 @@ def test_an_item_given_up_is_not_processed():
 
     asyncio.run(give_up())
     assert seen == ["first", "last"]
+
+
+def test_a_worker_drops_calls_given_up_and_tells_the_one_that_runs():
+    is_begun, outcomes = threading.Event(), []
+
+    def run(check):
+        is_begun.set()
+        try:
+            for _ in range(500):
+                check()
+                time.sleep(0.01)
+        except AbandonedError:
+            outcomes.append("abandoned")
+            raise
+
+    async def give_up():
+        worker = Worker(max_waiting=2)
+        first = asyncio.create_task(worker.run(run))
+        second = asyncio.create_task(worker.run(lambda check: outcomes.append("made")))
+        await asyncio.to_thread(is_begun.wait)
+        with pytest.raises(asyncio.QueueFull):
+            await worker.run(run)
+        first.cancel()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        assert await worker.run(lambda check: "third") == "third"
+        worker.close()
+
+    asyncio.run(give_up())
+    assert outcomes == ["abandoned"]

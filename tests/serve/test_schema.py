@@ -13,6 +13,8 @@ OPERATIONS = (
     ("/explain", "POST"),
     ("/model", "GET"),
     ("/health", "GET"),
+    ("/livez", "GET"),
+    ("/readyz", "GET"),
     ("/metrics", "GET"),
 )
 

@@ -13,6 +13,7 @@ from mnagt.inference.calibration import LEVELS, Calibration, fit_calibration
 from mnagt.metrics import Reliability
 from mnagt.tasks import (
     TASKS,
+    CensoredRegression,
     MultiLabel,
     Regression,
     SingleLabel,
@@ -35,6 +36,12 @@ CASES: dict[str, tuple[Task, torch.Tensor]] = {
         torch.stack([torch.arange(GRAPHS) % 2, torch.arange(GRAPHS) % 3 % 2], 1).float(),
     ),
     "regression": (Regression(("n", "m")), torch.randn(GRAPHS, 2, generator=torch.Generator().manual_seed(0)) * 7 + 3),
+    "censored-regression": (
+        CensoredRegression(("n", "m")),
+        torch.cat(
+            [torch.arange(2.0 * GRAPHS).reshape(-1, 2), (torch.arange(2 * GRAPHS) % 5 == 0).reshape(-1, 2) * 1.0], 1
+        ),
+    ),
     "sub-tokens": (SubTokens(WORDS, positions=3), KEYS),
     "no targets": (Unlabelled(), torch.zeros(GRAPHS, 0)),
 }
@@ -101,6 +108,37 @@ def test_decoded_predictions_have_a_row_for_each_graph(case):
     assert all(len(column) == GRAPHS for column in task.decode(output).values())
     assert task.scores(task.reduce_output(output), target) == task.scores(output, target)
     assert task.is_labelled == (task.metric in task.scores(output, target))
+
+
+def test_every_metric_can_choose_the_epoch_and_comes_first(case):
+    task, target, output = case
+    for name in task.metric_names:
+        chosen = task.with_metric(name)
+        scores = chosen.scores(output, target)
+        assert next(iter(scores or {name: 0})) == chosen.metric == name
+        assert scores == task.scores(output, target)
+        assert task_from_dict(task_to_dict(chosen)) == chosen
+        assert task.can_join(chosen)
+        assert chosen.higher_is_better == (name not in ("rmse", "mae", "brier", "ece"))
+    assert task.with_metric("auto") == task
+    with pytest.raises(InputError, match=f"one of {task.metric_names[0]}.* got 'speed'"):
+        task.with_metric("speed")
+
+
+def test_intervals_hold_the_scores_and_resamples_are_scored_as_parts_are(case):
+    task, target, output = case
+    scores, intervals = task.scores(output, target), task.score_intervals(output, target)
+    for name, (low, high) in intervals.items():
+        assert low <= high
+        assert name in scores
+    if not intervals:
+        assert task.is_sequence or not task.is_labelled
+        return
+    assert next(iter(intervals)) == task.metric
+    rows = torch.stack([torch.arange(GRAPHS), torch.arange(GRAPHS).flip(0).clamp(min=5)])
+    for name, values in task.compute_metrics(output[rows], target[rows]).items():
+        alone = [task.scores(output[row], target[row])[name] for row in rows]
+        assert values.tolist() == pytest.approx(alone)
 
 
 def test_outputs_are_converted_to_the_scale_of_another_task(case):
@@ -179,8 +217,14 @@ TEXTS = {
     "single-label": ["a", "c", "", "a"],
     "multi-label": ["1", "true", "", "0.0"],
     "regression": ["1.5", "-2", "", "1e3"],
+    "censored-regression": ["<1.5", ">= -2", "", "1e3"],
 }
-PARSED = {"single-label": [0, 1, -100, 0], "multi-label": [1, 1, math.nan, 0], "regression": [1.5, -2, math.nan, 1000]}
+PARSED = {
+    "single-label": [0, 1, -100, 0],
+    "multi-label": [1, 1, math.nan, 0],
+    "regression": [1.5, -2, math.nan, 1000],
+    "censored-regression": [1.5, -2, math.nan, 1000, -1, 1, math.nan, 0],
+}
 
 
 def column(texts: list[str]) -> TargetColumn:
@@ -197,6 +241,7 @@ def test_targets_are_parsed_from_the_columns_of_a_table_or_refused(kind):
         return
     task = TASKS[kind].from_columns([column(TEXTS[kind])])
     target = task.parse_targets([column(TEXTS[kind])])
+    target = target.T if target.ndim > 1 else target
     assert target.flatten().tolist() == pytest.approx(PARSED[kind], nan_ok=True)
     assert target.flatten()[2].item() == pytest.approx(task.missing_target, nan_ok=True)
     with pytest.raises(InputError, match=r"table\.csv, line 2: '\?' is "):
@@ -250,3 +295,26 @@ def test_no_other_module_distinguishes_tasks_by_class(path):
 )
 def test_distinctions_are_found(code):
     assert len(distinctions(ast.parse(code))) == 1
+
+
+@pytest.mark.parametrize("kind", PARSABLE)
+def test_copies_of_a_graph_are_merged_to_the_mean_or_the_majority(kind):
+    task, target = CASES[kind]
+    every = torch.arange(GRAPHS)
+    torch.testing.assert_close(task.merge_targets(target, every), target)
+    torch.testing.assert_close(task.merge_targets(target.repeat_interleave(3, 0), every.repeat_interleave(3)), target)
+    missing = torch.full_like(target[:1], task.missing_target)
+    merged = task.merge_targets(torch.cat([target, missing]), torch.cat([every, every[:1]]))
+    torch.testing.assert_close(merged, target)
+    assert task.describe_targets(target)
+
+
+def test_differing_copies_are_averaged_and_a_tie_has_no_majority():
+    group = torch.tensor([0, 0, 1, 1, 1])
+    regression, labels = CASES["regression"][0], CASES["multi-label"][0]
+    values = torch.tensor([[1.0, 2.0], [3.0, torch.nan], [0.0, 0.0], [0.0, 1.0], [3.0, 1.0]])
+    torch.testing.assert_close(regression.merge_targets(values, group), torch.tensor([[2.0, 2.0], [1.0, 2 / 3]]))
+    votes = torch.tensor([[1.0, 1.0], [0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, torch.nan]])
+    merged = labels.merge_targets(votes, group)
+    torch.testing.assert_close(merged, torch.tensor([[torch.nan, 1.0], [1.0, 0.0]]), equal_nan=True)
+    assert labels.describe_targets(votes) == "q: 60 % positive, r: 50 % positive"

@@ -14,6 +14,7 @@ from mnagt.tasks import (
     NO_CLASS,
     TASKS,
     UNKNOWN,
+    CensoredRegression,
     MultiLabel,
     Regression,
     SingleLabel,
@@ -39,6 +40,7 @@ def cases() -> dict[str, tuple[Task, torch.Tensor]]:
         "single-label": (SingleLabel(NAMES), torch.arange(GRAPHS) % 3),
         "multi-label": (MultiLabel(NAMES), yes_or_no),
         "regression": (Regression(NAMES), number),
+        "censored-regression": (CensoredRegression(NAMES), torch.cat([number, number.sign() * (number > 9)], dim=1)),
         "sub-tokens": (SubTokens(WORDS, most_words=3, positions=2), KEYS),
     }
 
@@ -152,8 +154,8 @@ def test_multi_label_scores_are_means_over_questions_with_both_answers():
 
 def test_the_metric_of_questions_may_be_chosen():
     assert MultiLabel(("a",), "rocauc").metric == "rocauc"
-    with pytest.raises(InputError, match="metric must be one of ap, rocauc, got 'f1'"):
-        MultiLabel(("a",), "f1")
+    with pytest.raises(InputError, match=r"metric must be one of ap, brier, .* got 'rmse'"):
+        MultiLabel(("a",), "rmse")
 
 
 def test_questions_written_before_there_was_a_choice_are_scored_as_they_were():
@@ -181,7 +183,8 @@ def test_regression_learns_standardised_and_answers_in_its_own_units():
 def test_regression_scores_are_errors_in_its_own_units():
     task = Regression(("a", "b"), mean=(1.0, 2.0), std=(10.0, 100.0))
     output, target = torch.tensor([[0.5, 0.5]]), torch.tensor([[9.0, NAN]])
-    assert task.scores(output, target) == pytest.approx({"rmse": 3.0, "mae": 3.0})
+    expected = {"rmse": 3.0, "mae": 3.0, "r2": NAN, "spearman": NAN}
+    assert task.scores(output, target) == pytest.approx(expected, nan_ok=True)
 
 
 def test_a_constant_target_keeps_its_scale():
@@ -299,3 +302,11 @@ def test_what_is_kept_of_outputs_has_the_same_scores():
     kept = sub_tokens().reduce_output(output)
     assert kept.shape == (len(KEYS), 2)
     assert sub_tokens().scores(kept, KEYS) == sub_tokens().scores(output, KEYS)
+
+
+def test_a_class_is_positive_unless_its_name_denies_the_other():
+    output, target = torch.randn(30, 2, generator=generator(3)), torch.arange(30) % 3 // 2
+    names = [("0", "1"), ("inactive", "active"), ("no", "yes"), ("Non-toxic", "toxic"), ("active", "Inactive")]
+    assert [SingleLabel(each).positive_class for each in names] == [1, 1, 1, 1, 0]
+    one, other = SingleLabel(names[1]), SingleLabel(names[4])
+    assert one.scores(output, target) == pytest.approx(other.scores(output.flip(1), 1 - target))

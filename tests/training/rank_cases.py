@@ -17,9 +17,10 @@ from mnagt.data.registry import load_dataset
 from mnagt.data.splits import random_split
 from mnagt.inference.weights import save_tensors
 from mnagt.models.registry import build_model, full_settings
-from mnagt.runs.config import TrainConfig
+from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.tasks import MultiLabel, SingleLabel
 from mnagt.training.distributed import Ranks, join_ranks
+from mnagt.training.fit_model import fit_model
 from mnagt.training.progress import Reporter
 from mnagt.training.trainer import Interrupted, Trainer
 
@@ -129,6 +130,15 @@ STILL: dict[str, Callable[[Ranks], dict[str, Tensor]]] = {
 }
 
 
+def with_counts(model: str, ranks: Ranks) -> dict[str, Tensor]:
+    """A model of which scikit-learn fits a part, on rank 0."""
+    data = load_dataset("MUTAG")
+    settings = {"dim": 8, "depth": 1, "head_dim": 4} if model == "mnagt-wl" else {}
+    config = RunConfig("MUTAG", model, settings, CONFIG, device="cpu")
+    fitted = fit_model(config, data, random_split(len(data), 0), ranks=ranks)
+    return {f"state/{name}": t for name, t in fitted.model.state_dict().items()}
+
+
 def nci1(ranks: Ranks) -> dict[str, Tensor]:
     return still(load_dataset("NCI1"), ranks, train=200, batch_size=128)
 
@@ -136,6 +146,8 @@ def nci1(ranks: Ranks) -> dict[str, Tensor]:
 def cases(folder: Path) -> dict[str, Callable[[Ranks], dict[str, Tensor]]]:
     return STILL | {
         "NCI1": nci1,
+        "wl-linear": lambda ranks: with_counts("wl-linear", ranks),
+        "mnagt-wl": lambda ranks: with_counts("mnagt-wl", ranks),
         "whole": lambda ranks: resumed(None, ranks),
         "interrupted": lambda ranks: interrupted(folder / "two.safetensors", ranks),
         "resumed": lambda ranks: resumed(folder / "copy.safetensors", ranks),

@@ -44,7 +44,7 @@ def two(tmp_path_factory) -> Path:
 def found(folder: Path, case: str) -> dict[str, Tensor]:
     """What the ranks found, which is the same."""
     first, second = (load_tensors(folder / f"{case}-{rank}.safetensors")[0] for rank in range(2))
-    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)  # a ROC-AUC of one class
     return first
 
 
@@ -55,7 +55,16 @@ def test_gradients_weights_and_statistics_are_those_of_one_rank(case, two):
 
 @pytest.mark.real_data
 def test_gradients_on_nci1_are_those_of_one_rank(data_root, two):
-    torch.testing.assert_close(found(two, "NCI1"), rank_cases.nci1(ALONE), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found(two, "NCI1"), rank_cases.nci1(ALONE), rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("model", ["wl-linear", "mnagt-wl"])
+def test_what_rank_0_fits_is_what_one_rank_fits(model, two):
+    fitted, alone = found(two, model), rank_cases.with_counts(model, ALONE)
+    assert fitted.keys() == alone.keys()
+    wide = [name for name in alone if name.startswith("state/readout.") and "deep" not in name]
+    assert len(wide) >= 3
+    torch.testing.assert_close({name: fitted[name] for name in wide}, {name: alone[name] for name in wide})
 
 
 def test_one_rank_asks_and_all_stop_at_the_same_step(two):

@@ -11,7 +11,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.random_graphs import random_graphs
 from mnagt.models.registry import build_model
-from mnagt.runs.config import TrainConfig
+from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.tasks import Regression
 from mnagt.training import memory_check as module
 from mnagt.training.memory_check import _kept_bytes, check_memory, measure_cost
@@ -53,3 +53,12 @@ def test_layers_that_are_worked_out_again_are_not_all_kept(monkeypatch):
     with pytest.raises(InputError, match="train with activation_checkpointing"):
         check_memory(model, dataset, TrainConfig(), CPU)
     check_memory(model, dataset, replace(TrainConfig(), activation_checkpointing=True), CPU)
+
+
+@pytest.mark.parametrize("take", [lambda: torch.empty(2**50), lambda: bytearray(2**60)])
+def test_a_processor_out_of_memory_is_told_in_one_line(take):
+    config = RunConfig("MUTAG")
+    with pytest.raises(InputError, match="too little memory for batches"), module.explain_out_of_memory(CPU, config):
+        take()
+    with pytest.raises(RuntimeError, match="another"), module.explain_out_of_memory(CPU, config):
+        raise RuntimeError("another")

@@ -22,14 +22,16 @@ def test_time_is_told_as_a_person_tells_it(seconds, said):
     assert clock(seconds) == said
 
 
-def test_a_line_tells_loss_score_speed_and_time_left():
+def test_a_line_tells_score_best_epoch_and_time_left():
     stream = io.StringIO()
     lines = Lines(stream, every=0.0)
-    lines.begin(2, 3, [])
-    lines.step(1, 7)
-    lines.epoch({"epoch": 1, "loss": 0.5, "lr": 0.1, "valid_accuracy": 0.75}, 0.7)
-    for part in ("epoch 1/2", "loss 0.5000", "valid accuracy 0.7500 (best mean 0.7000)", "left", "graphs/s"):
-        assert part in stream.getvalue()
+    lines.begin(3, 3, [])
+    for epoch, score, best in ((1, 0.75, None), (2, 0.815, 0.7), (3, 0.812, 0.7)):
+        lines.epoch({"epoch": epoch, "loss": 0.5, "lr": 0.1, "valid_rocauc": score}, best)
+    first, second, last = stream.getvalue().splitlines()
+    assert first == "epoch 1/3, validation ROC-AUC 0.750, 0 s left"
+    assert second == "epoch 2/3, validation ROC-AUC 0.815, best 0.815 at 2, 0 s left"
+    assert last == "epoch 3/3, validation ROC-AUC 0.812, best 0.815 at 2"
 
 
 def test_a_resumed_run_says_where_it_goes_on():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,8 +38,7 @@ def run_folder(tmp_path_factory) -> Path:
 def test_the_folder_holds_all_that_was_done(run_folder):
     names = {path.name for path in run_folder.iterdir()}
     assert names == {
-        "run.json", "split.json", "config.json", "model.safetensors", "README.md", "last.safetensors", "metrics.jsonl",
-        "result.json",
+        "run.json", "split.json", "config.json", "model.safetensors", "README.md", "metrics.jsonl", "result.json",
     }  # fmt: skip
     lines = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3]
@@ -69,10 +69,9 @@ def test_graphs_in_memory_are_predicted_like_those_on_disk(run_folder):
 
 def test_the_same_settings_give_the_same_run(run_folder, tmp_path):
     train(CONFIG, tmp_path / "again")
-    for name in ("model.safetensors", "last.safetensors"):
-        one, other = (load_tensors(folder / name)[0] for folder in (run_folder, tmp_path / "again"))
-        assert one.keys() == other.keys()
-        assert all(torch.equal(one[key], other[key]) for key in one)
+    one, other = (load_tensors(folder / "model.safetensors")[0] for folder in (run_folder, tmp_path / "again"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_a_run_is_not_overwritten(run_folder):
@@ -150,7 +149,8 @@ def test_structural_encodings_are_worked_out_once_for_the_data_set():
     assert with_encodings(mutag, {"random-walk": 4}).encodings["random-walk"].shape[1] == 4
 
 
-def test_one_process_at_a_time_goes_on_with_a_run(tmp_path):
+def test_one_process_at_a_time_goes_on_with_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("mnagt.training.run.remove_checkpoint", lambda path: None)
     train(CONFIG, tmp_path / "run")
     with (
         hold_lock(tmp_path / "run" / "run.json", "busy"),
@@ -167,7 +167,25 @@ def test_tensorboard_gets_every_epoch(tmp_path):
     assert [event.step for event in board.Scalars("loss")] == [1, 2, 3]
 
 
-def test_a_live_bar_that_never_began_can_end(tmp_path):
+def test_a_finished_run_stays_as_it_is_with_its_checkpoint_or_without(run_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("mnagt.training.run.remove_checkpoint", lambda path: None)
+    train(CONFIG, tmp_path / "kept")  # as 0.1 left its runs
+    monkeypatch.undo()
+    for folder in (shutil.copytree(run_folder, tmp_path / "copy"), tmp_path / "kept"):
+        before = load_tensors(folder / "model.safetensors")[0]
+        run = resume(folder)
+        assert run.result.test == read_json(folder / "result.json")["test"]
+        assert [record["epoch"] for record in run.history] == [1, 2, 3]
+        after = load_tensors(folder / "model.safetensors")[0]
+        assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+        assert not (folder / "last.safetensors").exists()
+    (tmp_path / "copy" / "result.json").write_text('{"metric": 3}')
+    with pytest.raises(InputError, match="is damaged; restore it or train again"):
+        resume(tmp_path / "copy")
+
+
+def test_a_live_bar_that_never_began_can_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("mnagt.training.run.remove_checkpoint", lambda path: None)
     (tmp_path / "run").mkdir()
     train(replace(CONFIG, train=replace(CONFIG.train, epochs=1)), tmp_path / "whole")
     damaged = tmp_path / "whole" / "last.safetensors"
@@ -238,9 +256,9 @@ def test_killed_in_the_middle_and_resumed_it_ends_bit_for_bit_the_same(number, u
     told = process.communicate()[1]
     assert process.returncode == 0, told
     assert "going on after epoch" in told
-    for name in ("model.safetensors", "last.safetensors"):
-        one, other = (load_tensors(run / name)[0] for run in (undisturbed, folder))
-        assert all(torch.equal(one[key], other[key]) for key in one.keys() | other.keys())
+    one, other = (load_tensors(run / "model.safetensors")[0] for run in (undisturbed, folder))
+    assert all(torch.equal(one[key], other[key]) for key in one.keys() | other.keys())
+    assert not (folder / "last.safetensors").exists()
     assert (folder / "metrics.jsonl").read_text() == (undisturbed / "metrics.jsonl").read_text()
     one, other = (read_json(run / "result.json") for run in (undisturbed, folder))
     assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in other.items() if k != "seconds"}

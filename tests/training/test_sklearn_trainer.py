@@ -12,10 +12,11 @@ from torch import Tensor
 from mnagt import load_dataset, load_model, resume, train
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import read_smiles
-from mnagt.data.splits import random_split
+from mnagt.data.splits import Split, random_split
 from mnagt.errors import InputError
 from mnagt.estimators import GraphClassifier
 from mnagt.explain import explain
+from mnagt.graphs.molecules import rdkit_descriptors
 from mnagt.nn.morgan_forest import MorganBits
 from mnagt.nn.wl_counts import WLCounts
 from mnagt.runs.config import RunConfig, TrainConfig
@@ -202,3 +203,40 @@ def test_a_forest_has_no_gradients_to_explain_it_by(molecules):
     trained = train(FOREST, dataset=molecules).trained
     with pytest.raises(InputError, match="no vectors of nodes, so there are no gradients"):
         explain(trained, molecules, torch.tensor([7]))
+
+
+def test_boosted_trees_as_tensors_are_scikit_learns():
+    """Of labels, classes and numbers, with missing targets."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    smiles = [f"{'C' * (1 + i % 7)}{('O', 'N', 'c1ccccc1', 'Cl')[i % 4]}" for i in range(48)]
+    graphs = read_smiles(smiles).graphs
+    label = torch.tensor([float(i % 4 == 2) for i in range(48)])
+    split = Split(torch.arange(32), torch.arange(32, 40), torch.arange(40, 48))
+    settings = {"num_iterations": 5, "min_samples_leaf": 2}
+    cases = {
+        MultiLabel(("q",)): (label[:, None], HistGradientBoostingClassifier),
+        SingleLabel(("a", "b")): (label.long(), HistGradientBoostingClassifier),
+        Regression(("n",)): (
+            torch.tensor([len(each) for each in smiles])[:, None].float(),
+            HistGradientBoostingRegressor,
+        ),
+    }
+    for task, (target, kind) in cases.items():
+        dataset = replace(graphs, task=task, targets=target)
+        config = RunConfig("molecules", "descriptor-boosting", settings, device="cpu")
+        fitted = fit_model(config, dataset, split)
+        x = rdkit_descriptors(dataset.batch(torch.arange(48)), 217)[graphs.node_ptr[:-1].long()].double().numpy()
+        x = np.where(np.isnan(x[:32]).all(axis=0), 0.0, x)
+        options = {
+            "max_iter": 5,
+            "learning_rate": 0.05,
+            "min_samples_leaf": 2,
+            "early_stopping": False,
+            "random_state": 0,
+        }
+        y = fitted.trainer.task.target_probability(target)[:32, -1].numpy()
+        theirs = kind(**options).fit(x[:32], y if task.kind == "regression" else y.astype(int))
+        ours = fitted.trainer.task.to_probability(fitted.model(dataset.batch(torch.arange(48))))[:, -1].detach()
+        expected = theirs.predict(x) if task.kind == "regression" else theirs.predict_proba(x)[:, 1]
+        torch.testing.assert_close(ours, torch.from_numpy(expected).float(), atol=1e-5, rtol=1e-4)

@@ -68,6 +68,16 @@ def test_the_epoch_kept_is_the_end_of_the_best_stretch(window, mutag):
     assert kept["accuracy"] == valid[at.best_epoch - 1]
 
 
+def test_training_ends_when_patience_does_and_stays_ended(mutag, tmp_path):
+    config = replace(CONFIG, epochs=60, selection_window=1, patience=2)
+    at = trainer(mutag, config, checkpoint=tmp_path / "last.safetensors").run()
+    assert at.epoch == at.best_epoch + 2 < 60
+    valid = [record["valid_accuracy"] for record in at.history]
+    assert max(valid) == valid[at.best_epoch - 1]
+    again = trainer(mutag, config, checkpoint=tmp_path / "last.safetensors").run()
+    assert again.history == at.history
+
+
 def test_averaged_weights_are_validated_kept_and_resumed(mutag, tmp_path):
     config = replace(CONFIG, ema_decay=0.9)
     whole = trainer(mutag, config)

@@ -119,14 +119,14 @@ def attend_in_buckets(q: Heads, k: Heads, v: Heads, graph: GraphBatch, bias: Pai
     if not buckets.groups:
         return torch.zeros_like(v)
     if is_small:
-        q, k, v = (buckets.nodes.pad(t.flatten(1, -2)) for t in (q, k, v))
-        return buckets.nodes.unpad(cpu_small.small_attention(q, k, v, buckets.groups)).unflatten(1, heads)
+        q, k, v = (t.flatten(1, -2) for t in (q, k, v))
+        return cpu_small.small_attention(q, k, v, buckets.groups, buckets.nodes).unflatten(1, heads)
     few = _small_buckets(buckets) if may_be_small and _has_small_attention(q) else 0
     groups = buckets.groups[few:]
     cuts = [sum(bucket.slots for bucket in buckets.groups[:few]), *(bucket.slots for bucket in groups)]
     q, k, v = (buckets.nodes.pad(t.flatten(1, -2)) for t in (q, k, v))
     (q, *qs), (k, *ks), (v, *vs) = (t.split(cuts) for t in (q, k, v))
-    out = [cpu_small.small_attention(q, k, v, buckets.groups[:few])] if few else []
+    out = [cpu_small.small_attention(q, k, v, buckets.groups[:few], None)] if few else []
     masks = [None] * len(groups)
     if bias is not None:
         masks = [part.permute(0, 3, 1, 2) for part in split_slots(graph.pair_layout.pad(bias), groups, axes=2)]

@@ -29,6 +29,10 @@ class ShortestPathBias(nn.Module):
     One more is for pairs that are farther apart than ``max_distance`` or not connected, and one for pairs with the last
     node of a graph, which is its virtual node.
 
+    Args:
+        heads: heads of attention, over all kernels.
+        max_distance: the largest distance with a number of its own.
+
     >>> graph = GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])
     >>> ShortestPathBias(heads=4, max_distance=5)(graph).shape
     torch.Size([9, 4])
@@ -53,7 +57,14 @@ class ShortestPathBias(nn.Module):
 
 
 class DiffusionBias(nn.Module):
-    r"""GraphiT: :math:`\log \exp(-\beta L)`, which multiplies attention weights by the diffusion kernel."""
+    r"""GraphiT: :math:`\log \exp(-\beta L)`, which multiplies attention weights by the diffusion kernel.
+
+    Args:
+        beta: time of diffusion; L is the normalised Laplacian.
+
+    >>> DiffusionBias(beta=1.0)(GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])).shape
+    torch.Size([9, 1])
+    """
 
     def __init__(self, beta: float) -> None:
         super().__init__()
@@ -64,7 +75,15 @@ class DiffusionBias(nn.Module):
 
 
 class RandomWalkBias(nn.Module):
-    r"""GraphiT: :math:`\log (I - \gamma L)^p`, which multiplies attention weights by the p-step random-walk kernel."""
+    r"""GraphiT: :math:`\log (I - \gamma L)^p`, which multiplies attention weights by the p-step random-walk kernel.
+
+    Args:
+        steps: p.
+        gamma: share of a step that leaves the node; L is the normalised Laplacian.
+
+    >>> RandomWalkBias(steps=3, gamma=0.25)(GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])).shape
+    torch.Size([9, 1])
+    """
 
     def __init__(self, steps: int, gamma: float) -> None:
         super().__init__()
@@ -75,7 +94,15 @@ class RandomWalkBias(nn.Module):
 
 
 class ProximityBias(nn.Module):
-    r"""Gophormer: :math:`(I, \hat A, \dots, \hat A^{M-1})_{ij}\, b` with b learned for each head."""
+    r"""Gophormer: :math:`(I, \hat A, \dots, \hat A^{M-1})_{ij}\, b` with b learned for each head.
+
+    Args:
+        heads: heads of attention, over all kernels.
+        views: M, the number of powers.
+
+    >>> ProximityBias(heads=4, views=3)(GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])).shape
+    torch.Size([9, 4])
+    """
 
     def __init__(self, heads: int, views: int) -> None:
         super().__init__()
@@ -87,7 +114,11 @@ class ProximityBias(nn.Module):
 
 
 class NonEdgeMask(nn.Module):
-    """SAN: masks pairs that an edge connects; a node may always attend to itself."""
+    """SAN: masks pairs that an edge connects; a node may always attend to itself.
+
+    >>> NonEdgeMask()(GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [2])).flatten().tolist()
+    [0.0, -inf, -inf, 0.0]
+    """
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "pairs 1"]:
         return non_edge_mask(graph)
@@ -150,3 +181,4 @@ BIASES: dict[str, type[nn.Module]] = {
     "proximity": ProximityBias,
     "non-edge": NonEdgeMask,
 }
+"""Attention biases by name."""

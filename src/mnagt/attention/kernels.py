@@ -16,11 +16,20 @@ Nodes = Float[Tensor, "nodes dim"]
 
 
 class Triplet(NamedTuple):
-    """One kernel's view of all nodes."""
+    """One kernel's view of all nodes.
+
+    >>> import torch
+    >>> x = torch.ones(5, 8)
+    >>> Triplet(query=x, key=x, value=x).value.shape
+    torch.Size([5, 8])
+    """
 
     query: Nodes
+    """What each node compares others with."""
     key: Nodes
+    """What each node is compared by."""
     value: Nodes
+    """What each node gives to those that attend to it."""
 
 
 class Hops:
@@ -28,6 +37,18 @@ class Hops:
 
     ``hops[k]`` is :math:`\hat A^k X`. ``hops.gnn_output(k)`` is the output of the k-th of the ``gnn``'s layers, X for
     k = 0.
+
+    Args:
+        x: [nodes, dim].
+        graph: the batch.
+        gnn: modules from (x, graph) to x.
+        norm: normalisation of the adjacency, 'sym' or 'row'.
+
+    >>> import torch
+    >>> graph = GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [2])
+    >>> Hops(torch.tensor([[1.0], [3.0]]), graph)[1]
+    tensor([[2.0000],
+            [2.0000]])
     """
 
     def __init__(self, x: Nodes, graph: GraphBatch, gnn: Sequence[nn.Module] = (), norm: Norm = "sym") -> None:
@@ -121,7 +142,14 @@ class Structural(Kernel):
 
 
 class SeparateGnns(Kernel):
-    r"""GROVER: :math:`(\mathrm{GNN}_Q(X), \mathrm{GNN}_K(X), \mathrm{GNN}_V(X))`."""
+    r"""GROVER: :math:`(\mathrm{GNN}_Q(X), \mathrm{GNN}_K(X), \mathrm{GNN}_V(X))`.
+
+    ``query``, ``key`` and ``value`` are modules from (x, graph) to x, or convolutions of PyTorch Geometric.
+
+    >>> from mnagt.nn.convolutions import GIN
+    >>> SeparateGnns(GIN(8), GIN(8), GIN(8)).describe()
+    'SeparateGnns(GIN)'
+    """
 
     def __init__(self, query: nn.Module, key: nn.Module, value: nn.Module) -> None:
         super().__init__()
@@ -137,10 +165,11 @@ KERNELS: dict[str, type[Kernel]] = {
     "structural": Structural,
     "separate-gnns": SeparateGnns,
 }
+"""Attention kernels by name."""
 
 
 def register_kernel(name: str) -> Callable[[type[Kernel]], type[Kernel]]:
-    """Decorate a kernel of one's own: ``KERNELS`` has it from then on.
+    """Decorate a kernel of one's own: ``KERNELS`` has it from then on, as ``name``.
 
     >>> from mnagt import register_kernel
     >>> @register_kernel("difference")

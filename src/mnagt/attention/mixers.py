@@ -18,6 +18,10 @@ Nodes = Float[Tensor, "nodes dim"]
 class Mixer(nn.Module):
     """From the outputs of all kernels, [nodes, kernels, dim], to one vector a node, [nodes, dim].
 
+    Args:
+        dim: width of node vectors.
+        kernels: how many there are.
+
     A mixer of one's own is any module that does this:
 
     >>> class First(Mixer):
@@ -68,21 +72,33 @@ class Adaptive(Mixer):
 
 
 class Mean(Mixer):
-    """All kernels count the same."""
+    """All kernels count the same.
+
+    >>> Mean(1, 2)(torch.tensor([[[1.0], [3.0]]]))
+    tensor([[2.]])
+    """
 
     def forward(self, z: KernelOutputs) -> Nodes:
         return z.mean(dim=1)
 
 
 class Sum(Mixer):
-    """All kernels added up."""
+    """All kernels added up.
+
+    >>> Sum(1, 2)(torch.tensor([[[1.0], [3.0]]]))
+    tensor([[4.]])
+    """
 
     def forward(self, z: KernelOutputs) -> Nodes:
         return z.sum(dim=1)
 
 
 class Concat(Mixer):
-    """Kernels side by side, brought back to one width by a linear map."""
+    """Kernels side by side, brought back to one width by a linear map.
+
+    >>> Concat(8, 3)(torch.ones(5, 3, 8)).shape
+    torch.Size([5, 8])
+    """
 
     def __init__(self, dim: int, kernels: int) -> None:
         super().__init__(dim, kernels)
@@ -101,6 +117,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """What sigma of eq. 10 may be."""
 
 MIXERS: dict[str, type[Mixer]] = {"adaptive": Adaptive, "mean": Mean, "sum": Sum, "concat": Concat}
+"""Mixers by name, each built from (dim, kernels): what the setting ``mixer`` may be."""
 
 
 def register_mixer(name: str) -> Callable[[type[Mixer]], type[Mixer]]:

@@ -78,6 +78,12 @@ class MultiKernelAttention(nn.Module):
             (``spectral.py``).
         degree: highest degree of the polynomials that such a neighbourhood is made of.
         is_gated: whether each node multiplies its output by :math:`\mathrm{sigmoid}(x W + b)`, column by column.
+
+    >>> from mnagt.attention.kernels import Hop
+    >>> attention = MultiKernelAttention(8, [Hop(0), Hop(1)], heads=2, head_dim=4)
+    >>> graph = GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])
+    >>> attention(Hops(torch.ones(3, 8), graph)).shape  # nodes, kernels, dim
+    torch.Size([3, 2, 8])
     """
 
     def __init__(

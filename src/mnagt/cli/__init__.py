@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mnagt.cli import experiments, listing, predict, training
+from mnagt.cli.allocator import restart_with_jemalloc
+from mnagt.cli.completion import SHELLS, completion_script
 from mnagt.cli.options import Parser
 from mnagt.errors import InputError
 from mnagt.plugins import load_plugins
@@ -23,10 +25,26 @@ class Command:
     summary: str
     run: Callable[[argparse.Namespace], int | None]
     add_options: Callable[[argparse.ArgumentParser, Sequence[str]], None] = lambda parser, words: None
+    next_step: str = ""
+    """A command that is useful after this one, with the arguments of this one in braces."""
 
     @property
     def description(self) -> str:
         return " ".join((inspect.getdoc(self.run) or self.summary).split())
+
+
+def completion_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
+
+
+def run_completion(args: argparse.Namespace) -> None:
+    """Prints a script that completes commands and options. In ~/.bashrc: `source <(mnagt completion bash)`."""
+    options = {}
+    for name in COMMANDS:
+        (commands,) = [action for action in _parser([name])._actions if isinstance(action, argparse._SubParsersAction)]
+        actions = [action for action in commands.choices[name]._actions if action.help != argparse.SUPPRESS]
+        options[name] = [each for action in actions for each in action.option_strings if each.startswith("--")]
+    print(completion_script(args.shell, options), end="")
 
 
 COMMANDS = {
@@ -36,15 +54,40 @@ COMMANDS = {
         experiments.quickstart_options,
     ),
     "train": Command("train a model on a data set", training.run_train, training.train_options),
-    "evaluate": Command("score a trained model", predict.run_evaluate, predict.evaluate_options),
-    "predict": Command("predictions for graphs, as CSV", predict.run_predict, predict.predict_options),
+    "evaluate": Command(
+        "score a trained model",
+        predict.run_evaluate,
+        predict.evaluate_options,
+        "mnagt predict {model} NEW.csv --out predictions.csv",
+    ),
+    "predict": Command(
+        "predictions for graphs, as CSV",
+        predict.run_predict,
+        predict.predict_options,
+        "mnagt explain {model[0]} {dataset} --out why.html",
+    ),
     "calibrate": Command("calibrate a model's probabilities", predict.run_calibrate, predict.model_options),
-    "explain": Command("explain predictions, as an HTML page", predict.run_explain, predict.explain_options),
+    "explain": Command(
+        "explain predictions, as an HTML page",
+        predict.run_explain,
+        predict.explain_options,
+        "mnagt serve {model}",
+    ),
     "embed": Command("embeddings of graphs, as NumPy or Parquet", predict.run_embed, predict.embed_options),
-    "export": Command("export a trained model to ONNX or torch.export", predict.run_export, predict.export_options),
+    "export": Command(
+        "export a trained model to ONNX or torch.export",
+        predict.run_export,
+        predict.export_options,
+        "mnagt serve {model}",
+    ),
     "serve": Command("predictions over HTTP, and a page to try them on", predict.run_serve, predict.serve_options),
     "trials": Command(
         "recipes over several seeds: mean and deviation", experiments.run_trials, experiments.trials_options
+    ),
+    "compare": Command(
+        "which model for these data: several on the same splits, as an HTML page",
+        experiments.run_compare,
+        experiments.compare_options,
     ),
     "tune": Command("search for better settings, by validation", experiments.run_tune, experiments.tune_options),
     "reproduce": Command(
@@ -54,9 +97,10 @@ COMMANDS = {
     ),
     "data": Command("make a data set: Python functions, from source", listing.run_data, listing.data_options),
     "pack": Command("make a data set larger than memory", listing.run_pack, listing.pack_options),
-    "datasets": Command("list the data sets", listing.run_datasets),
-    "models": Command("list the models", listing.run_models),
-    "info": Command("versions, devices, folders", listing.run_info),
+    "datasets": Command("list the data sets", listing.run_datasets, next_step="mnagt train MUTAG"),
+    "models": Command("list the models", listing.run_models, next_step="mnagt train MUTAG --model gin"),
+    "info": Command("versions, devices, folders", listing.run_info, next_step="mnagt quickstart"),
+    "completion": Command("completion of commands and options in a shell", run_completion, completion_options),
 }
 """Heavy imports wait until a command runs."""
 
@@ -64,6 +108,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and "train" in arguments[:1]:
+        restart_with_jemalloc()
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("mnagt").setLevel(logging.INFO)  # a download says how far it is
     try:
@@ -75,7 +121,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             close = difflib.get_close_matches(unknown[0], args.options, n=1, cutoff=0.7)
             hint = f"did you mean {close[0]}? " if close else ""
             raise InputError(f"{args.command} has no option {unknown[0]!r}; {hint}`{args.command} --help` lists them")
-        return args.run(args) or 0
+        status = args.run(args) or 0
+        next_step = COMMANDS[args.command.split()[1]].next_step
+        if status == 0 and next_step and sys.stderr.isatty():
+            print(f"next: {next_step.format(**vars(args))}", file=sys.stderr)
+        return status
     except InputError as error:
         print(f"mnagt: error: {error}", file=sys.stderr)
         return 2

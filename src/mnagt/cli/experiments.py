@@ -1,9 +1,11 @@
 """Many runs: the quickstart, trials, searches, the paper's experiments."""
 
 import argparse
+import logging
 import math
 import sys
 import time
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,27 +13,36 @@ from pathlib import Path
 from typing import Any
 
 from mnagt.cli.options import add_options, option, print_table, read_options
-from mnagt.cli.training import run_config, run_options
+from mnagt.cli.training import run_config, run_options, with_open_settings
 from mnagt.errors import InputError
 from mnagt.files import make_folder
 from mnagt.runs.config import RunConfig
 
 
 def quickstart_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.experiments.quickstart import QuickstartConfig
+    from mnagt.experiments.config import QuickstartConfig
 
     parser.add_argument("--out", type=Path, default=Path("runs/quickstart"), metavar="FOLDER", help="[runs/quickstart]")
+    parser.add_argument("--open", action="store_true", help="open the report in a browser")
     add_options(parser, QuickstartConfig, "cross-validation")
 
 
 def run_quickstart(args: argparse.Namespace) -> None:
-    """Cross-validates the default model and a GIN on MUTAG, saves a model, predicts unseen molecules and writes a
-    report."""
-    from mnagt.experiments.quickstart import QuickstartConfig, quickstart
+    """Cross-validates the default model, a GIN and a linear model on MUTAG, saves a model, predicts unseen molecules
+    and writes a report."""
+    from mnagt.experiments.config import QuickstartConfig
+    from mnagt.experiments.quickstart import quickstart
 
     config = QuickstartConfig(**read_options(args, QuickstartConfig))
     make_folder(args.out)  # the report comes last: better to know now
-    quickstart(config, args.out, say=print)
+
+    def show_progress(words: str) -> None:
+        print(f"\r  {words:40}\r", end="", file=sys.stderr, flush=True)
+
+    is_terminal = sys.stderr.isatty()
+    quickstart(config, args.out, print, show_progress if is_terminal else lambda words: None)
+    if args.open and not webbrowser.open((args.out / "report.html").resolve().as_uri()):
+        print("no browser was found; open the report by hand", file=sys.stderr)
 
 
 def trials_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -116,7 +127,7 @@ def _ray(args: argparse.Namespace) -> Any:
 
 
 def tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.experiments.tune import TuneConfig
+    from mnagt.experiments.config import TuneConfig
 
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the study [runs/tune-DATASET-MODEL]")
     parser.add_argument("--space", type=Path, metavar="FILE", help="TOML file with the search space, a table [space]")
@@ -128,7 +139,8 @@ def tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run_tune(args: argparse.Namespace) -> int:
     """Searches for the settings with the best validation score (Optuna: TPE, with pruning), starting from those given.
     The test part is never scored. The same command again goes on where it stopped."""
-    from mnagt.experiments.tune import TuneConfig, tune
+    from mnagt.experiments.config import TuneConfig
+    from mnagt.experiments.tune import tune
     from mnagt.experiments.tune_result import BEST, REPORT, TRIALS, TrialResult
 
     config, search = run_config(args), TuneConfig(**read_options(args, TuneConfig))
@@ -152,8 +164,40 @@ def run_tune(args: argparse.Namespace) -> int:
     return 0
 
 
+def compare_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.experiments.config import CompareConfig
+
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of ledger and page [runs/compare-DATASET]")
+    add_options(parser, CompareConfig, "comparison")
+    run_options(parser, words, has_model=False)
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Trains several models on the same splits and writes a page: which of them to use for these data, with intervals,
+    cost and learning curve. The same command again goes on where it stopped."""
+    from mnagt.experiments.compare import compare
+    from mnagt.experiments.config import CompareConfig
+
+    config, search = with_open_settings(run_config(args), args), CompareConfig(**read_options(args, CompareConfig))
+    out = args.out or Path("runs") / f"compare-{Path(config.dataset).stem}"
+    make_folder(out)
+    logging.getLogger("mnagt.training.run").setLevel(logging.WARNING)  # the same split for every training
+    try:
+        found = compare(config, out, search, say=_log)
+    except KeyboardInterrupt:
+        _log("mnagt: interrupted; what is finished is kept, and the same command goes on")
+        return 130
+    rows = []
+    for each in found.models:
+        ends = f"{each.interval[0]:.4f} to {each.interval[1]:.4f}"
+        rows.append([each.model, f"{each.mean:.4f}", ends, f"{each.seconds:.1f}", f"{each.memory:,.0f}"])
+    print_table(["model", f"test {found.metric}", "95 % interval", "seconds", "memory, MB"], rows)
+    print(f"\n{found.verdict()}\npage    {out / 'report.html'}")
+    return 0
+
+
 def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.experiments.reproduce_tables import ReproduceConfig
+    from mnagt.experiments.config import ReproduceConfig
 
     add = parser.add_argument
     add("experiment", help="table1, table2, ablation, hops, heads, layers or parameters")
@@ -171,10 +215,11 @@ def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 def run_reproduce(args: argparse.Namespace) -> int:
     """Runs an experiment of the paper over several seeds, as far as the ledger does not hold it already, and writes a
     report: one HTML page, a Markdown table, figures."""
+    from mnagt.experiments.config import ReproduceConfig
     from mnagt.experiments.ledger import Ledger
     from mnagt.experiments.reproduce import reproduce
     from mnagt.experiments.reproduce_report import build_table, list_notices, summarise_datasets, write_report
-    from mnagt.experiments.reproduce_tables import EXPERIMENTS, ReproduceConfig
+    from mnagt.experiments.reproduce_tables import EXPERIMENTS
     from mnagt.registry import lookup
     from mnagt.training.progress import Live
 

@@ -13,7 +13,7 @@ MAX_SKIPPED = 20
 
 
 def data_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.data.readers.code import CodeConfig
+    from mnagt.data.readers.code_config import CodeConfig
 
     parser.add_argument("kind", choices=("code",), help="code: naming functions, from Python sources")
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="Python files, or folders that hold some")
@@ -24,7 +24,8 @@ def data_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run_data(args: argparse.Namespace) -> None:
     """Makes a data set in OGB's layout. From Python files and folders: the task is to name functions. Split by project;
     each method name is masked, copies are left out."""
-    from mnagt.data.readers.code import CodeConfig, build_code
+    from mnagt.data.readers.code import build_code
+    from mnagt.data.readers.code_config import CodeConfig
 
     report = build_code(args.paths, args.out, CodeConfig(**read_options(args, CodeConfig)))
     print(report)
@@ -69,6 +70,7 @@ def run_datasets(args: argparse.Namespace) -> None:
         where = locate_dataset(s.name, data_root()) or s.availability
         rows.append([s.name, f"{s.graphs:,}", s.classes, s.metric, s.mean_nodes, s.mean_edges, s.description, where])
     print_table(["name", "graphs", "classes", "score", "nodes", "edges", "what", "where"], rows)
+    print("\nEvery other data set of the TU collection has its name there, too: ENZYMES, REDDIT-BINARY, ...")
 
 
 def run_models(args: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NoReturn
 
 from mnagt.errors import InputError
@@ -27,13 +27,15 @@ def add_options(
     *,
     prefix: str = "",
     leave_out: Container[str] = (),
+    into: Any = None,
     **spelt: str,
 ) -> None:
     """An option for each field of ``cls``, explained by the string under it. Unset ones are None.
 
-    ``spelt`` holds the options that are not named after their field.
+    They form a group of their own, or go ``into`` another. ``spelt`` holds the options that are not named after their
+    field.
     """
-    group = parser.add_argument_group(title)
+    group = into or parser.add_argument_group(title)
     docs = read_field_docs(cls)
     for name, field in describe_fields(cls).items():
         if name not in leave_out:
@@ -86,6 +88,13 @@ def _metavar(hint: Any) -> str:
     if typing.get_origin(hint) is tuple:
         return f"{_metavar(typing.get_args(hint)[0])},..."
     return {int: "N", float: "X", str: "NAME", bool: "true|false"}.get(hint, "VALUE")
+
+
+def print_scores(scores: Mapping[str, float], intervals: Mapping[str, Sequence[float]]) -> None:
+    """A line for each metric, with its bootstrap interval."""
+    ends = {name: f"{low:.4f} to {high:.4f}" for name, (low, high) in intervals.items()}
+    rows = [[name, f"{score:.4f}", ends.get(name, "-")] for name, score in scores.items()]
+    print_table(["metric", "score", "95 % interval (bootstrap)"], rows)
 
 
 def print_table(head: list[str], rows: list[list[Any]]) -> None:

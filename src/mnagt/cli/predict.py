@@ -3,14 +3,16 @@
 import argparse
 import csv
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mnagt.cli.options import add_options, print_table, read_options
+from mnagt.cli.options import add_options, print_scores, print_table, read_options
 from mnagt.cli.training import column_options
 from mnagt.errors import InputError
 from mnagt.explain import ExplainConfig
@@ -47,19 +49,24 @@ def evaluate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> N
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
-    """Scores a trained model on graphs with known targets."""
+    """Scores a trained model on graphs with known targets, with a bootstrap interval of each score."""
     from mnagt.inference.predict import evaluate
 
     columns = {"smiles": args.smiles, "targets": args.target}
     scores = evaluate(args.model, dataset=args.dataset, part=args.part, device=args.device, **columns)
-    parts = [f"{value} {name}" if name == "graphs" else f"{name} {value:.4f}" for name, value in scores.items()]
-    print(json.dumps(scores) if args.json else "  ".join(parts))
+    if args.json:
+        return print(json.dumps(scores))
+    graphs, intervals = scores.pop("graphs"), scores.pop("intervals")
+    print(f"{graphs} graphs")
+    print_scores(scores, intervals)
 
 
 def predict_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     model_options(parser, words, nargs="+", help="folder of a run; several make an ensemble")
     input_options(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="CSV file to write [standard output]")
+    quoted = "write ' before texts that a spreadsheet would take for formulas (=, +, -, @)"
+    parser.add_argument("--quote-formulas", action="store_true", help=quoted)
     level = "add prediction sets or intervals that hold the target this often, such as 0.9"
     parser.add_argument("--level", type=float, metavar="X", help=level)
 
@@ -69,6 +76,8 @@ def run_predict(args: argparse.Namespace) -> None:
     from mnagt.inference.predict import is_source, predict
 
     table = predict(args.model, args.dataset, level=args.level, **_read_inputs(args))
+    if args.quote_formulas:
+        table = _quote_formulas(table)
     if args.out is None:
         _print_names(table) if is_source(args.dataset) else _write_csv(table, sys.stdout)
         return
@@ -83,6 +92,18 @@ def _print_names(table: dict[str, list]) -> None:
     named = [[f"{n} {p:.3f}" for n, p in zip(*pair, strict=True)] for pair in zip(pairs[::2], pairs[1::2], strict=True)]
     head = ["line", "function", *map(str, range(1, len(named) + 1))]
     print_table(head, [list(row) for row in zip(lines, functions, *named, strict=True)])
+
+
+def _quote_formulas(table: dict[str, list]) -> dict[str, list]:
+    """The table with ' before names and texts that begin as formulas do. Numbers stay as they are."""
+
+    def quote_text(value: Any) -> Any:
+        is_formula = isinstance(value, str) and value.lstrip()[:1] in ("=", "+", "-", "@") and value.strip()
+        with suppress(ValueError):
+            is_formula = is_formula and math.isnan(float(value))
+        return f"'{value}" if is_formula else value
+
+    return {quote_text(name): list(map(quote_text, column)) for name, column in table.items()}
 
 
 def _write_csv(table: dict[str, list], file: Any) -> None:

@@ -1,21 +1,19 @@
 """``mnagt train``: options for every setting of a run, and the run."""
 
 import argparse
-import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnagt.cli.options import Parser, add_options, read_options
+from mnagt.cli.options import Parser, add_options, print_scores, print_table, read_options
+from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
-
-logger = logging.getLogger(__name__)
 
 
 def _chosen_model(words: Sequence[str]) -> str:
@@ -32,82 +30,143 @@ def _chosen_model(words: Sequence[str]) -> str:
 def train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [runs/DATASET-MODEL-TIME]")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
+    several = parser.add_argument_group("several runs, with a table at the end").add_mutually_exclusive_group()
+    several.add_argument(
+        "--ensemble", type=int, metavar="N", help="N members with seeds of their own, used as one model"
+    )
+    several.add_argument("--replicates", type=int, metavar="N", help="N times with other seeds, also of the split")
+    several.add_argument("--folds", type=int, metavar="N", help="cross-validation: each of N folds tests once")
     parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs into the run's folder")
     run_options(parser, words)
 
 
-def run_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """What ``run_config`` reads."""
+def run_options(parser: argparse.ArgumentParser, words: Sequence[str], has_model: bool = True) -> None:
+    """What ``run_config`` reads; without ``has_model``, no model, no settings of it and no recipe."""
+    parser.set_defaults(model=None, recipe=None)
+    parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set")
+    if has_model:
+        parser.add_argument("--model", help=f"name (see `mnagt models`) [{RunConfig.model}]")
+        parser.add_argument(
+            "--recipe",
+            metavar="RECIPE",
+            help="TOML file with the run's settings, or one of the package, such as nci1/gin; options override it [for "
+            "`train`, that of the package for data set and model, if there is one; none for no recipe: batches "
+            "are then smaller for fewer than 4,096 training graphs, unless options set them]",
+        )
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one [auto]")
+    add_options(parser, TrainConfig, "training")
+    add_options(parser, SplitConfig, "split", prefix="split_", kind="--split")
+    parser.add_argument(
+        "--time-column", dest="split_column", metavar="NAME", help="of --split time: the same as --split-column"
+    )
+    table = parser.add_argument_group("tables of molecules (.csv, .tsv, .smi), and graphs of your own")
+    column_options(table)
+    add_options(parser, TableConfig, "", into=table)
+    table.add_argument(
+        "--task", metavar="single-label|multi-label|regression|censored-regression", help="kind of target [auto]"
+    )
+    table.add_argument(
+        "--censored",
+        dest="task",
+        action="store_const",
+        const="censored-regression",
+        help="read bounds (>10, <0.1) among numbers: predictions on the right side of one cost nothing, and scores "
+        "leave them out",
+    )
+    if not has_model:
+        return
+    if _asks_for_help(words) and not any(word.startswith(("--model", "--recipe")) for word in words):
+        command = f"{parser.prog} --model {RunConfig.model} --help"
+        parser.epilog = f"The settings of a model are options too: `{command}` lists them."
+        return  # without torch, which takes seconds to import
     from mnagt.models.registry import MODELS
     from mnagt.registry import lookup
 
     name = _chosen_model(words)
     if name != RunConfig.model:
         parser.set_defaults(command=f"{parser.prog} --model {name}")
-    parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set")
-    parser.add_argument("--model", help=f"one of {', '.join(MODELS)} [{RunConfig.model}]")
-    parser.add_argument(
-        "--recipe",
-        metavar="RECIPE",
-        help="TOML file with the run's settings, or one of the package, such as nci1/gin; options override it "
-        "[for `train`, that of the package for data set and model, if there is one; none for no recipe]",
-    )
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one [auto]")
-    add_options(parser, TrainConfig, "training")
-    add_options(parser, SplitConfig, "split", prefix="split_", kind="--split")
-    table = parser.add_argument_group("tables of molecules (.csv, .tsv, .smi), and graphs of your own")
-    column_options(table)
-    table.add_argument("--task", metavar="single-label|multi-label|regression", help="kind of target [auto]")
     add_options(parser, lookup(MODELS, name, "model").config, f"settings of the model {name}")
+
+
+def _asks_for_help(words: Sequence[str]) -> bool:
+    return "--help" in words or "-h" in words
 
 
 def column_options(parser: Any) -> None:
     parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES [guessed from names]")
-    parser.add_argument("--target", action="append", metavar="COLUMN", help="a target column; may be repeated")
+    parser.add_argument(
+        "--target",
+        "--targets",
+        action="append",
+        metavar="COLUMN",
+        help="a target column, a pattern ('NR-*'), or all for every column of numbers that is no id; may be repeated",
+    )
 
 
 def run_config(args: argparse.Namespace) -> RunConfig:
     """The settings of a run: defaults, then the recipe, then what the command line says."""
     from mnagt.models.registry import MODELS
     from mnagt.registry import lookup
+    from mnagt.runs.options import RUN_OPTIONS, apply_options
     from mnagt.runs.recipes import read_recipe
 
     base, given = read_recipe(args.recipe or "none"), read_options(args, RunConfig)
-    if not (args.dataset or base.dataset):
+    base = replace(base, dataset=given.get("dataset", base.dataset))
+    if not base.dataset:
         raise InputError("which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG")
     model = given.get("model", base.model)
-    settings = base.settings if model == base.model else {}
-    return replace(
-        base,
-        **given,
-        settings=settings | read_options(args, lookup(MODELS, model, "model").config),
-        train=replace(base.train, **read_options(args, TrainConfig)),
-        split=replace(base.split, **read_options(args, SplitConfig, prefix="split_", kind="--split")),
-        targets=tuple(args.target) if args.target else base.targets,
-    )
+    split = read_options(args, SplitConfig, prefix="split_", kind="--split")
+    options = {
+        "model": model,
+        **{name: given[name] for name in RUN_OPTIONS if name in given},
+        **({"target": args.target} if args.target else {}),
+        **read_options(args, TrainConfig),
+        **read_options(args, TableConfig),
+        **{"split" if name == "kind" else f"split_{name}": value for name, value in split.items()},
+        **read_options(args, lookup(MODELS, model, "model").config),
+    }
+    return apply_options(base, options)
+
+
+def with_open_settings(config: RunConfig, args: argparse.Namespace) -> RunConfig:
+    """The settings, with those left to the data that the command line does not give."""
+    from mnagt.runs.options import leave_open
+
+    return leave_open(config, {name for name, value in vars(args).items() if value is not None})
 
 
 def run_train(args: argparse.Namespace) -> int:
     """Trains a model, keeps the weights of the epoch with the best validation score, and scores them once on the test
     part."""
-    from mnagt.runs.folder import read_run_config
+    from mnagt.runs.folder import RUNS, read_run_config
+    from mnagt.runs.recipes import find_recipe
     from mnagt.training.distributed import is_first
     from mnagt.training.progress import pick_reporter
     from mnagt.training.run import resume, train
+    from mnagt.training.several_runs import NAMES, resume_several, train_several
     from mnagt.training.trainer import Interrupted
 
+    kind: Any = next((kind for kind in NAMES if getattr(args, kind) is not None), None)
+    if kind is not None and getattr(args, kind) < 1:
+        raise InputError(f"--{kind} counts from 1, got {getattr(args, kind)}")
     if args.resume:
-        apart = ("run", "command", "options", "resume", "tensorboard")
+        apart = ("run", "command", "options", "resume", "tensorboard", "next_step")
         if given := [name for name, value in vars(args).items() if value is not None and name not in apart]:
             raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(given)}")
-        config, out = read_run_config(args.resume), args.resume
-        start = partial(resume, out)
+        out = args.resume
+        if (out / RUNS).exists():
+            return _finish_several(partial(resume_several, out), out)
+        config, start = read_run_config(out), partial(resume, out)
     else:
-        args.recipe = args.recipe or _find_shipped_recipe(args.dataset, args.model or RunConfig.model)
+        args.recipe = args.recipe or find_recipe(args.dataset, args.model or RunConfig.model)
         config = run_config(args)
+        if args.recipe in (None, "none"):
+            config = with_open_settings(config, args)
         name = f"{Path(config.dataset).stem}-{config.model}-{datetime.now():%Y%m%d-%H%M%S}"
         out = args.out or Path("runs") / name
         start = partial(train, config, out)
+        if kind is not None:
+            return _finish_several(partial(train_several, config, out, kind, getattr(args, kind)), out)
     if config.train.activation_checkpointing:  # cuBLAS takes 32 MiB a stream on Hopper, more than the activations
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
     try:
@@ -119,22 +178,26 @@ def run_train(args: argparse.Namespace) -> int:
     if not is_first():
         return 0
     trained, result = run.trained, run.result
-    test = "  ".join(f"test {name} {score:.4f}" for name, score in result.test.items())
+    test = f"test {result.metric} {result.test[result.metric]:.4f}"
     print(f"{trained.name} on {trained.origin['dataset']}: {result.parameters:,} parameters, {result.seconds:.1f} s")
     print(f"epoch {result.epoch}, chosen by validation ({result.metric} {result.valid:.4f} in that epoch): {test}")
-    print(f"saved in {out}; try: mnagt evaluate {out}")
+    print_scores(result.test, result.test_intervals)
+    print(f"saved in {out}; next: mnagt predict {out} {config.dataset} --out predictions.csv")
     return 0
 
 
-def _find_shipped_recipe(dataset: str | None, model: str) -> str | None:
-    """The recipe of the package for a data set that it knows by name."""
-    from mnagt.data.registry import DATASETS
-    from mnagt.runs.recipes import shipped_recipe
-    from mnagt.training.distributed import is_first
+def _finish_several(start: Callable[..., Any], out: Path) -> int:
+    """Run several trainings and print their table."""
+    from mnagt.training.progress import pick_reporter
+    from mnagt.training.trainer import Interrupted
 
-    if dataset not in DATASETS or shipped_recipe(dataset, model) is None:
-        return None
-    name = f"{dataset.lower()}/{model}"
-    if is_first():
-        logger.info("settings of the recipe %s; options override them, --recipe none ignores them", name)
-    return name
+    try:
+        several = start(reporter=pick_reporter())
+    except Interrupted:
+        print(f"mnagt: interrupted, nothing lost; go on with: mnagt train --resume {out}", file=sys.stderr)
+        return 130
+    print_table(*several.table())
+    if several.ensemble is not None:
+        print_scores(several.ensemble, several.ensemble_intervals)
+    print(f"saved in {out}, which other commands take as one model; try: mnagt predict {out} ...")
+    return 0

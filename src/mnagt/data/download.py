@@ -1,5 +1,6 @@
 """Downloads data sets from the public sites of the TU collection and of OGB."""
 
+import hashlib
 import http.client
 import logging
 import os
@@ -47,11 +48,15 @@ def _download(url: str, name: str, root: Path, mark: str, largest: int) -> Path:
         raise InputError(f"cannot write {path}; set MNAGT_DATA to a folder that can be written, or {by_hand}")
     with write_atomically(path) as scratch:
         _log.info("fetching %s", url)
+        digest = hashlib.sha256()
         with scratch.open("wb") as file:
             for block in _receive(url, largest, by_hand):
                 file.write(block)
+                digest.update(block)
         _check_zip(scratch, mark, url, by_hand)
-    _log.info("%s is in %s", name, path)
+    _log.warning(
+        "%s is in %s. Nobody publishes a digest of it to compare: its SHA-256 is %s", name, path, digest.hexdigest()
+    )
     return path
 
 

@@ -3,41 +3,53 @@
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, GraphTable, encode_groups
+from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, GraphTable
+from mnagt.data.readers.pyg_graphs import read_pyg
 from mnagt.data.readers.smiles import read_smiles
+from mnagt.data.readers.split_columns import encode_groups
 from mnagt.data.readers.text_table import read_targets
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.convert import from_pyg
-from mnagt.tasks import Task, Unlabelled
+from mnagt.graphs.features import Features
+from mnagt.graphs.pyg_fields import log_once
+from mnagt.tasks import SingleLabel, Task, Unlabelled
 
 _KINDS = "SMILES, graphs of networkx, `Data` of PyTorch Geometric, a GraphBatch or a PackedDataset"
+_DEFAULT_NAME = "these graphs"
 
 
 def from_graphs(
     graphs: Any,
-    targets: Sequence[Any] | None = None,
+    targets: Sequence[Any] | str | None = None,
     *,
     task: str | Task = "auto",
     groups: Sequence[Any] | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
-    name: str = "these graphs",
+    name: str | None = None,
 ) -> PackedDataset:
-    """A data set of SMILES, of graphs of networkx or PyTorch Geometric, or of a batch.
+    """A data set of graphs of networkx or PyTorch Geometric, of SMILES, or of a batch.
 
     Args:
-        graphs: A list of graphs of one kind. Targets that they carry themselves are ignored.
-        targets: A value, or a row of values, for each graph.
-        task: As for ``read_molecules``; 'auto' guesses it from ``targets``.
+        graphs: A graph, or a list of graphs of one kind; also a data set or ``DataLoader`` of PyTorch Geometric.
+            Its one-hot columns are read as categories, as in the files of the TU collection. Self loops are dropped,
+            and of parallel edges the first is kept.
+        targets: A value, or a row of values, for each graph; or the name of the attribute of graphs that holds it.
+            By default their ``y``, if they have one.
+        task: As for ``read_molecules``; 'auto' guesses it from ``targets``. Integers in ``y`` of PyTorch Geometric
+            are classes.
         groups: A value for each graph, for a group split.
-        columns: The attributes of networkx's nodes and edges to read, by kind ('node_labels', ...); None for all.
-        name: The name of the data set.
+        columns: The attributes of nodes and edges to read, by kind ('node_labels', ...); None for all. Those of
+            PyTorch Geometric are 'x/0' (a column), 'x/0:7' (a one-hot vector) or 'x' (all columns).
+        name: The name of the data set; by default that of PyTorch Geometric's.
+
+    A notice says what was recognised and which fields are not read.
 
     >>> import networkx as nx
     >>> from mnagt import from_graphs
@@ -45,56 +57,134 @@ def from_graphs(
     >>> len(dataset), dataset.task.classes
     (2, ('path', 'ring'))
     """
-    dataset = _pack(graphs, columns, name)
-    if targets is not None:
-        table = _to_table(TARGET, targets, len(dataset), "targets")
-        task, values, has_target = read_targets(table, table.find_targets(None, None), task)
-        for row in np.flatnonzero(~has_target).tolist():
-            raise InputError(f"{table.locate(row)}: no target; leave the graph out")
-        dataset = replace(dataset, task=task, targets=values)
+    target = targets if isinstance(targets, str) else TARGET if targets is None else None
+    read = _read(graphs, name, target=target, columns=columns)
+    dataset, values = read.dataset, read.targets if target else targets
+    if isinstance(targets, str) and values is None:
+        raise InputError(f"the graphs have no attribute {targets!r} to take targets from; name another one")
+    if values is not None:
+        dataset = _add_targets(dataset, values, target, task, read.notes, is_optional=targets is None)
     if groups is not None:
         table = _to_table("group", groups, len(dataset), "groups")
         dataset = replace(dataset, groups=encode_groups(table, "group"))
+    if read.notes:
+        log_once(f"{dataset.name}: {'; '.join(read.notes)}")
     return dataset
 
 
-def _to_table(name: str, values: Sequence[Any], graphs: int, label: str) -> GraphTable:
+def _add_targets(
+    dataset: PackedDataset,
+    values: Sequence[Any] | Tensor,
+    target: str | None,
+    task: str | Task,
+    notes: list[str],
+    is_optional: bool,
+) -> PackedDataset:
+    """The data set with these targets, which are the attribute ``target`` of graphs, or were given beside them."""
+    if isinstance(values, Tensor) and values[:1].numel() == 1:
+        values = values.flatten()
+    is_class = target and isinstance(values, Tensor) and values.dim() == 1 and not values.is_floating_point()
+    table = _to_table(target or TARGET, values, len(dataset), target or "targets")
+    if is_optional and task == "auto" and all(len(set(column)) < 2 for column in table.columns.values()):
+        notes.append(f"{target} is the same in all graphs, and no target")
+        return dataset
+    kind = SingleLabel.kind if task == "auto" and is_class else task
+    task, values, has_target = read_targets(table, table.find_targets([target or TARGET], None), kind)
+    for row in np.flatnonzero(~has_target).tolist():
+        raise InputError(f"{table.locate(row)}: no target; leave the graph out")
+    notes.extend([f"{target} is the target, {task.describe()}"] if target and notes else [])
+    return replace(dataset, task=task, targets=values)
+
+
+def read_graphs(
+    graphs: Any,
+    *,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    features: Features | None = None,
+    vocabularies: Mapping[str, Sequence[str]] | None = None,
+) -> PackedDataset:
+    """The graphs as a data set without targets, with the ``columns`` that a model reads.
+
+    ``features`` and ``vocabularies`` are those of a model that has no names for its columns.
+    """
+    if isinstance(graphs, PackedDataset):
+        return graphs
+    return _read(graphs, None, columns=columns or None, features=features, vocabularies=vocabularies).dataset
+
+
+class _Graphs(NamedTuple):
+    """Graphs as a data set without targets, the targets that they carry, and what there is to say."""
+
+    dataset: PackedDataset
+    targets: Sequence[Any] | Tensor | None
+    notes: list[str]
+
+
+def _to_table(name: str, values: Sequence[Any] | Tensor, graphs: int, label: str) -> GraphTable:
     if len(values) != graphs:
         raise InputError(f"{len(values)} {label} for {graphs} graphs; give each one")
     rows = [{name: _to_python(value)} for value in values]
     return GraphTable.from_rows(label, rows, [f"{label}[{row}]" for row in range(len(rows))])
 
 
-def _pack(graphs: Any, columns: Mapping[str, Sequence[str]] | None, name: str) -> PackedDataset:
+def _read(graphs: Any, name: str | None, *, target: str | None = None, columns: Any = None, **of_model: Any) -> _Graphs:
+    """``target`` is the attribute with the targets that graphs carry; None to read none."""
     if isinstance(graphs, PackedDataset):
-        return graphs
-    if not isinstance(graphs, GraphBatch):
-        if isinstance(graphs, str) or not isinstance(graphs, Iterable):
-            raise InputError(f"expected a list of {_KINDS}, got {type(graphs).__name__}")
-        graphs = list(graphs)
-        kind = _common_kind(graphs)
-        if kind == "SMILES":
-            return _pack_smiles(graphs, name)
-        if kind == "networkx":
-            return _pack_networkx(graphs, columns, name)
-        graphs = from_pyg(graphs)
-    return PackedDataset.from_batch(name, Unlabelled(), replace(graphs, targets=torch.zeros(graphs.num_graphs, 0)))
+        return _Graphs(graphs if name is None else replace(graphs, name=name), None, [])
+    title = name or _DEFAULT_NAME
+    if isinstance(graphs, GraphBatch):
+        bare, targets = replace(graphs, targets=torch.zeros(graphs.num_graphs, 0)), graphs.targets
+        has_targets = target == TARGET and targets is not None and targets.numel() > 0
+        return _Graphs(PackedDataset.from_batch(title, Unlabelled(), bare), targets if has_targets else None, [])
+    if isinstance(graphs, str) or (not hasattr(graphs, "__getitem__") and not isinstance(graphs, Iterable)):
+        raise InputError(f"expected a list of {_KINDS}, got {type(graphs).__name__}")
+    of_dataset = getattr(graphs, "name", None)
+    items: list[Any] = [graphs] if _find_kind(graphs) else list(graphs)
+    match _common_kind(items):
+        case "SMILES":
+            return _Graphs(_pack_smiles(items, title), None, [])
+        case "networkx":
+            values = None if target is None else _find_targets(items, target)
+            return _Graphs(_pack_networkx(items, columns, title), values, [])
+        case _:
+            title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
+            return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
+
+
+def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:
+    """The attribute ``target`` of networkx graphs; None where none has it."""
+    missing = [number for number, graph in enumerate(graphs) if graph.graph.get(target) is None]
+    if len(missing) == len(graphs):
+        return None
+    if missing:
+        raise InputError(f"graph {missing[0]} has no {target}, and others do; give it to all of them or to none")
+    return [graph.graph[target] for graph in graphs]
+
+
+def _find_kind(graph: Any) -> str | None:
+    """'networkx' or 'PyTorch Geometric' if it is a graph of theirs; a library that is not imported has none."""
+    libraries = {
+        "networkx": ("networkx", ["Graph"]),
+        "PyTorch Geometric": ("torch_geometric.data", ["Data", "HeteroData"]),
+    }
+    for kind, (module, names) in libraries.items():
+        if module in sys.modules and isinstance(graph, tuple(getattr(sys.modules[module], each) for each in names)):
+            return kind
+    return None
 
 
 def _common_kind(graphs: list[Any]) -> str:
-    """Which of SMILES, networkx and PyTorch Geometric all graphs are of; a library not imported has none."""
-    libraries = {"networkx": ("networkx", "Graph"), "PyTorch Geometric": ("torch_geometric.data", "Data")}
-    types = {kind: getattr(sys.modules.get(module), name, None) for kind, (module, name) in libraries.items()}
-    for kind, its_type in {"SMILES": str, **types}.items():
-        if its_type is not None and graphs and isinstance(graphs[0], its_type):
-            for number, graph in enumerate(graphs):
-                if not isinstance(graph, its_type):
-                    raise InputError(
-                        f"graph {number} is a {type(graph).__name__}, and graph 0 a {type(graphs[0]).__name__}; give "
-                        "graphs of one kind"
-                    )
-            return kind
-    raise InputError(f"expected {_KINDS}, got {f'a {type(graphs[0]).__name__}' if graphs else 'no graphs'}")
+    """Which of SMILES, networkx and PyTorch Geometric all graphs are of."""
+    kinds = ["SMILES" if isinstance(graph, str) else _find_kind(graph) for graph in graphs]
+    if not kinds or kinds[0] is None:
+        raise InputError(f"expected {_KINDS}, got {f'a {type(graphs[0]).__name__}' if graphs else 'no graphs'}")
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise InputError(
+                f"graph {number} is a {type(graphs[number]).__name__}, and graph 0 a {type(graphs[0]).__name__}; give "
+                "graphs of one kind"
+            )
+    return kinds[0]
 
 
 def _pack_smiles(smiles: list[str], name: str) -> PackedDataset:

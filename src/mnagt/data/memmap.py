@@ -10,7 +10,7 @@ import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from torch import Tensor
 from mnagt.data.cache import VERSION, from_header, packed_errors, to_header
 from mnagt.data.categories import renumber
 from mnagt.data.packed import ENCODING, PackedDataset
-from mnagt.data.readers.attributed_graphs import GraphTable, encode_groups
+from mnagt.data.readers.attributed_graphs import GraphTable
 from mnagt.data.readers.jsonl import SUFFIXES, iterate_jsonl
+from mnagt.data.readers.split_columns import encode_groups
 from mnagt.data.readers.text_table import has_any_target, read_targets
 from mnagt.errors import InputError
 from mnagt.files import read_json, write_folder_atomically, write_json
@@ -85,6 +86,7 @@ class PackedWriter:
         """
         if not len(part):
             return
+        part = replace(part, same_as=None)
         where = f"{part.name}, after {self.graphs:,} graphs"
         if self._task is None:
             self._task, self._header = part.task, to_header(part)

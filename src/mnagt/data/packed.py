@@ -10,23 +10,21 @@ import torch
 from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
+from mnagt.data.graph_rows import HostRows, rows_on_device
 from mnagt.data.prefetch import prefetch_rows
 from mnagt.errors import InputError
 from mnagt.graphs.batch import EDGE_COLUMNS, NODE_COLUMNS, GraphBatch, map_tensors
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.memory import free_memory
-from mnagt.graphs.sparse import ptr_from_counts, ragged_arange
 from mnagt.tasks import Task
 
 WINDOW = 256
 """Blocks that are shuffled together."""
 ENCODING = "encodings/"
 """Prefix of the names of encodings among the tensors of a file."""
-LONG_GRAPH = 1024
-"""Edges a graph, on average, from which copying graph by graph is faster than picking edge by edge."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PackedDataset:
     """Graphs end to end in flat tensors. There is no Python object per graph.
 
@@ -36,14 +34,18 @@ class PackedDataset:
     >>> import torch
     >>> from mnagt import load_dataset
     >>> dataset = load_dataset("MUTAG")
-    >>> len(dataset), dataset.task.kind
-    (188, 'single-label')
+    >>> dataset
+    PackedDataset MUTAG: 188 graphs with 10 to 28 nodes, 3,371 nodes, 7,442 edges, 0.1 MB on cpu
+      nodes: categories (7); edges: categories (4)
+      task: single-label (-1, 1)
     >>> dataset.batch(torch.tensor([3, 14])).num_graphs
     2
     """
 
     name: str
+    """What messages and model cards call it."""
     task: Task
+    """What is predicted."""
     node_ptr: Int[Tensor, "graphs_and_end"]
     """Graph g owns the nodes ``node_ptr[g]:node_ptr[g + 1]``. On the CPU."""
     edge_ptr: Int[Tensor, "graphs_and_end"]
@@ -53,15 +55,21 @@ class PackedDataset:
     in_degree: Int[Tensor, "nodes"]
     """Edges into each node (int32)."""
     targets: Tensor
+    """One row a graph, as the task has it."""
     is_symmetric: bool = True
     """Every edge of every graph runs both ways."""
     label_counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Categories of each column of ``node_labels`` and ``edge_labels``."""
     node_labels: Int[Tensor, "nodes _"] | None = None
+    """Categorical node columns; -1 is 'none'."""
     node_values: Float[Tensor, "nodes _"] | None = None
+    """Continuous node columns."""
     edge_labels: Int[Tensor, "edges _"] | None = None
+    """Categorical edge columns, likewise."""
     edge_values: Float[Tensor, "edges _"] | None = None
+    """Continuous edge columns."""
     encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
+    """Structural encodings worked out beforehand, by name."""
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the categories, where the source gives any, by column: 'node_labels/0', ..."""
     official: Int[Tensor, "graphs"] | None = None
@@ -69,7 +77,9 @@ class PackedDataset:
     texts: UInt8[Tensor, "bytes"] | None = None
     """What each graph was made from, as UTF-8, a line each: its SMILES."""
     groups: Int[Tensor, "graphs"] | None = None
-    """Graphs of the same number stay together in a split by groups."""
+    """Graphs of the same number stay together in a split by groups; a split by time sorts the numbers."""
+    same_as: Int[Tensor, "graphs"] | None = None
+    """The first graph that is the same molecule as each, where the source was searched for duplicates."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What the columns are called, where the source says, by kind: 'node_labels', ..."""
     block: int = 0
@@ -77,6 +87,16 @@ class PackedDataset:
 
     def __len__(self) -> int:
         return len(self.node_ptr) - 1
+
+    def __repr__(self) -> str:
+        sizes, features = self.sizes, self.features
+        nodes = f" with {int(sizes.min()):,} to {int(sizes.max()):,} nodes" if len(self) else ""
+        counts = f"{int(self.node_ptr[-1]):,} nodes, {len(self.source):,} edges, {self.nbytes / 1e6:,.1f} MB"
+        return (
+            f"PackedDataset {self.name}: {len(self):,} graphs{nodes}, {counts} on {self.device}\n"
+            f"  nodes: {features.nodes}; edges: {features.edges}\n"
+            f"  task: {self.task.describe()}"
+        )
 
     @cached_property
     def sizes(self) -> Int[Tensor, "graphs"]:
@@ -134,10 +154,10 @@ class PackedDataset:
         graphs = indices.numpy()
         if len(graphs) and graphs.view(np.uint64).max() >= len(self):  # numbers below zero read as huge ones
             raise InputError(f"{self.name} has graphs 0 to {len(self) - 1}; got {graphs.min()} to {graphs.max()}")
-        nodes, edges = _HostRows(self.node_ptr, graphs), _HostRows(self.edge_ptr, graphs)
+        nodes, edges = HostRows(self.node_ptr, graphs), HostRows(self.edge_ptr, graphs)
         sizes, node_ptr = torch.from_numpy(nodes.counts), torch.from_numpy(nodes.ptr)
         if self.source.device.type != "cpu":
-            nodes, edges, node_ptr = _rows_on_device(nodes, edges, self.device)
+            nodes, edges, node_ptr = rows_on_device(nodes, edges, self.device)
         columns: dict[str, Any] = {name: nodes.take(column) for name, column in self.node_columns.items()}
         columns |= {name: edges.take(column) for name, column in self.edge_columns.items()}
         batch = GraphBatch(
@@ -170,6 +190,7 @@ class PackedDataset:
             texts=texts,
             official=None if self.official is None else self.official[indices],
             groups=None if self.groups is None else self.groups[indices],
+            same_as=None if self.same_as is None else _renumber_first(self.same_as[indices]),
         )
 
     def select_encoding(
@@ -301,77 +322,10 @@ def _label_counts(name: str, batch: GraphBatch, given: dict[str, tuple[int, ...]
     return given
 
 
-class _HostRows:
-    """The rows of some graphs in flat columns on the CPU, laid end to end.
-
-    NumPy does the work: a batch is so little of it that the cost of calling torch would show.
-    """
-
-    def __init__(self, ptr: Int[Tensor, "all_graphs_and_end"], graphs: np.ndarray) -> None:
-        ends = ptr.numpy()
-        self.first = ends[graphs]
-        self.counts = ends[graphs + 1] - self.first
-        self.ptr = _ptr_from_counts(self.counts)
-
-    @cached_property
-    def index(self) -> np.ndarray:
-        index = np.repeat(self.first - self.ptr[:-1], self.counts)
-        index += np.arange(len(index))
-        return index
-
-    def take(self, column: Tensor) -> Tensor:
-        return torch.from_numpy(column.numpy().take(self.index, axis=0))
-
-    def take_ptr(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
-        return torch.from_numpy(_ptr_from_counts(counts.numpy().take(self.index), np.int32))
-
-    def take_shifted(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
-        """The rows of ``column``, those of each graph plus its number in ``by`` (int32)."""
-        rows, total = column.numpy(), int(self.ptr[-1])
-        if total < LONG_GRAPH * len(by):
-            shifted = np.repeat(by.numpy().astype(np.int32), self.counts)
-            shifted += rows.take(self.index)
-        else:
-            shifted = np.empty(total, dtype=np.int32)
-            ends = self.first + self.counts
-            each = (self.first, ends, self.ptr[:-1], self.ptr[1:], by.numpy())
-            for first, last, start, end, number in zip(*(part.tolist() for part in each), strict=True):
-                np.add(rows[first:last], number, out=shifted[start:end])
-        return torch.from_numpy(shifted)
-
-
-def _ptr_from_counts(counts: np.ndarray, dtype: type = np.int64) -> np.ndarray:
-    ptr = np.zeros(len(counts) + 1, dtype=dtype)
-    np.cumsum(counts, out=ptr[1:])
-    return ptr
-
-
-class _DeviceRows:
-    """The same of columns on a GPU, where the index of rows is made."""
-
-    def __init__(self, first: Int[Tensor, "graphs"], counts: Int[Tensor, "graphs"], total: int) -> None:
-        self.counts, self.total = counts, total
-        self.index = ragged_arange(first, counts, total)
-
-    def take(self, column: Tensor) -> Tensor:
-        return column.index_select(0, self.index)
-
-    def take_ptr(self, counts: Int[Tensor, "all"]) -> Int[Tensor, "some_and_end"]:
-        return ptr_from_counts(self.take(counts)).int()
-
-    def take_shifted(self, column: Int[Tensor, "all"], by: Int[Tensor, "graphs"]) -> Int[Tensor, "some"]:
-        return self.take(column) + torch.repeat_interleave(by.int(), self.counts, output_size=self.total)
-
-
-def _rows_on_device(
-    nodes: _HostRows, edges: _HostRows, device: torch.device
-) -> tuple[_DeviceRows, _DeviceRows, Int[Tensor, "graphs_and_end"]]:
-    """The rows of nodes and edges, and the node pointer, on ``device``: one transfer of a few numbers a graph."""
-    small = [nodes.first, nodes.counts, edges.first, edges.counts, nodes.ptr]
-    together = torch.from_numpy(np.concatenate(small)).to(device, non_blocking=True)
-    first_node, sizes, first_edge, edge_counts, node_ptr = together.split([len(part) for part in small])
-    node_rows = _DeviceRows(first_node, sizes, int(nodes.ptr[-1]))
-    return node_rows, _DeviceRows(first_edge, edge_counts, int(edges.ptr[-1])), node_ptr
+def _renumber_first(same_as: Int[Tensor, "some"]) -> Int[Tensor, "some"]:
+    """The index of the first entry equal to each."""
+    _, first, inverse = np.unique(same_as.cpu().numpy(), return_index=True, return_inverse=True)
+    return torch.from_numpy(first[inverse])
 
 
 def _send_batch(batch: GraphBatch, device: torch.device) -> GraphBatch:

@@ -8,37 +8,50 @@ from pathlib import Path
 
 from mnagt.data import download
 from mnagt.data.cache import load_or_build
+from mnagt.data.collections import OGB_ARCHIVES, OGB_UNREADABLE, TU_NAMES
 from mnagt.data.memmap import is_packed_folder, open_packed
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import code, graphml, jsonl, node_edge_tables, ogb, peptides, tu
-from mnagt.data.readers.attributed_graphs import AttributedGraphs, encode_groups
-from mnagt.data.readers.dataset_files import find_ogb_files, find_tu_files, is_ogb_layout
+from mnagt.data.readers.attributed_graphs import AttributedGraphs
+from mnagt.data.readers.dataset_files import OGB_MARK, find_ogb_files, find_tu_files, is_ogb_layout
 from mnagt.data.readers.molecule_table import read_molecules
 from mnagt.data.readers.smiles import rdkit_version
+from mnagt.data.readers.split_columns import SplitColumn
 from mnagt.data.readers.text_table import TABLES
 from mnagt.data.synthetic import make_synthetic
-from mnagt.errors import InputError
+from mnagt.data.table_config import TableConfig
+from mnagt.errors import InputError, join_names
+from mnagt.plugins import load_plugins
 from mnagt.registry import add_entry, lookup
 from mnagt.tasks import Task
 
 
 @dataclass(frozen=True)
 class Source:
-    """A public data set. The statistics are the published ones; an edge counts once, whichever way it runs."""
+    """A public data set. The statistics are the published ones; an edge counts once, whichever way it runs.
+
+    >>> DATASETS["MUTAG"].graphs, DATASETS["MUTAG"].metric
+    (188, 'accuracy')
+    """
 
     name: str
+    """What ``load_dataset`` takes."""
     kind: str
     """How it is stored, a key of ``LOADERS``."""
     description: str
+    """What the graphs are, and what is predicted."""
     graphs: int
+    """How many there are."""
     classes: int
     """Or, where the metric is not accuracy, how many questions or numbers a graph has."""
     mean_nodes: float
+    """Nodes of a graph, on average."""
     mean_edges: float
+    """Edges of a graph, on average."""
     meanings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What the values in the files stand for, by column ('node_labels/0', ...); 'classes' are the graph labels."""
     metric: str = "accuracy"
-    """The score that it is judged by."""
+    """The score that it is judged by; '' if that follows from its targets."""
     archive: str = ""
     """The zip at OGB's site."""
     build: Callable[[], PackedDataset] | None = None
@@ -110,6 +123,7 @@ DATASETS: dict[str, Source] = {
         Source("stdlib", "stdlib", "functions of Python's own library; their names", 12905, 1, 73.7, 72.7, {}, "f1"),
     )
 }
+"""Every data set that ``load_dataset`` knows by name. ``register_dataset`` adds one."""
 
 
 def data_root() -> Path:
@@ -124,21 +138,25 @@ def load_dataset(
     smiles: str | None = None,
     targets: Sequence[str] | None = None,
     task: str | Task = "auto",
-    group: str | None = None,
+    group: str | SplitColumn | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
+    options: TableConfig = TableConfig(),
 ) -> PackedDataset:
     """Load a data set by name or path.
 
     Args:
-        name_or_path: A name in ``DATASETS``; or a zip or folder in the TU or OGB layout; a table of molecules (CSV,
-            TSV, .smi); or graphs of your own: JSONL, GraphML, a folder with tables of graphs, nodes and edges.
+        name_or_path: A name in ``DATASETS``, or that of any data set of the TU and OGB (ogbg-...) collections; or a
+            zip or folder in the TU or OGB layout; a table of molecules (CSV, TSV, .smi); or graphs of your own: JSONL,
+            GraphML, a folder with tables of graphs, nodes and edges.
         root: Where a named data set is looked for, as NAME.zip, NAME/ or NAME/raw/, and downloaded to if missing;
             ``data_root()`` by default. MUTAG comes with the package.
         smiles: The column of SMILES of a table, where it cannot be guessed.
         targets: The target columns of a table or of your own graphs, where they cannot be guessed.
         task: The kind of targets; see ``read_molecules``, which also reports the rows that it left out.
-        group: The column whose groups stay together in a group split.
+        group: The column that a split reads: whose groups stay together, or, as a ``SplitColumn``, with the part
+            (train, valid, test) or the time of each row.
         columns: The columns that a model reads, by kind (``TrainedModel.columns``); by default all.
+        options: How a table of molecules is read.
 
     >>> from mnagt import load_dataset
     >>> len(load_dataset("MUTAG"))
@@ -146,10 +164,10 @@ def load_dataset(
     """
     name = str(name_or_path)
     if is_molecule_table(name):
-        found = read_molecules(os.path.expanduser(name), smiles=smiles, targets=targets, task=task)
-        if group is None:
-            return found.dataset
-        return replace(found.dataset, groups=encode_groups(found.table.select(found.kept.tolist()), group))
+        path = os.path.expanduser(name)
+        return read_molecules(path, smiles=smiles, targets=targets, task=task, group=group, options=options).dataset
+    if options != TableConfig():
+        raise InputError(f"{name}: {join_names(vars(options))} can only be chosen of a table ({', '.join(TABLES)})")
     if smiles is None and (read := find_graph_reader(name)):
         return read().pack(targets=targets, task=task, group=group, columns=columns)
     if (smiles, targets, task, group) != (None, None, "auto", None):
@@ -160,14 +178,51 @@ def load_dataset(
             return _read(path)
         if isinstance(name_or_path, Path) or os.sep in name or path.suffix:
             raise InputError(f"{path}: no such file or folder; data sets by name: {', '.join(sorted(DATASETS))}")
-    source = _by_stem().get(name) or lookup(DATASETS, name, "data set")
-    return LOADERS[source.kind](source, root or data_root())
+    root = root or data_root()
+    source = find_source(name, root)
+    if source.kind in ("tu", "ogb") and locate_dataset(name, root) is None:
+        _refuse_other_file(name, root)
+    return LOADERS[source.kind](source, root)
+
+
+def find_source(name: str, root: Path) -> Source:
+    """The data set called ``name``: in ``DATASETS``, in the TU or OGB collection, or in the folder ``root``."""
+    if source := _by_stem().get(name):
+        return source
+    if name in OGB_UNREADABLE:
+        raise InputError(f"{name} cannot be read: {OGB_UNREADABLE[name]}; take another data set")
+    if name in TU_NAMES or name in OGB_ARCHIVES:
+        kind = "tu" if name in TU_NAMES else "ogb"
+        return Source(name, kind, "", 0, 0, 0.0, 0.0, metric="", archive=OGB_ARCHIVES.get(name, ""))
+    if name and (path := locate_dataset(name, root)):
+        return Source(name, "ogb" if is_ogb_layout(path) else "tu", "", 0, 0, 0.0, 0.0, metric="")
+    load_plugins()
+    if name not in DATASETS:
+        _refuse_other_file(name, root)
+    return lookup(DATASETS, name, "data set", also=(*TU_NAMES, *OGB_ARCHIVES))
+
+
+def _refuse_other_file(name: str, root: Path) -> None:
+    """Raise ``InputError`` where a file with graphs is called ``name`` but for its suffix: its path must be given."""
+    suffixes = (*TABLES, *jsonl.SUFFIXES, *graphml.SUFFIXES, ".zip")
+    for path in (
+        folder / f"{name}{suffix}{gz}" for folder in (Path(), root) for suffix in suffixes for gz in ("", ".gz")
+    ):
+        if os.path.exists(path):
+            raise InputError(
+                f"{name} is no data set in {root}, but there is the file {path}; give its path, with the suffix, to "
+                "read it"
+            )
 
 
 def register_dataset(
     name: str, description: str = ""
 ) -> Callable[[Callable[[], PackedDataset]], Callable[[], PackedDataset]]:
     """Decorate a function that makes a data set of one's own: ``load_dataset`` and the command line know its name.
+
+    Args:
+        name: The name of the data set.
+        description: What ``mnagt datasets`` says about it.
 
     >>> from mnagt import from_networkx, load_dataset, register_dataset
     >>> import networkx as nx
@@ -221,11 +276,11 @@ def category_meanings(dataset: PackedDataset, column: str) -> tuple[str, ...]:
 def locate_dataset(name: str, root: Path) -> Path | None:
     """Where the data set called ``name`` lies; None if it would have to be downloaded."""
     marks = [f"{inner}{name}_A.txt" for inner in ("", "raw/", f"{name}/")]
-    stems = (name,)
-    if (source := DATASETS.get(name)) and source.kind == "ogb":
-        marks, stems = ["raw/num-node-list.csv.gz"], source.stems
-    if source is not None and source.kind == "peptides":
-        marks, stems = [str(peptides.TABLE)], source.stems
+    source, stems = _by_stem().get(name), (name,)
+    if source is not None and source.kind in ("ogb", "peptides"):
+        marks, stems = [str(peptides.TABLE) if source.kind == "peptides" else OGB_MARK], source.stems
+    elif source is None and name not in TU_NAMES:
+        marks, stems = [*marks, OGB_MARK], (name, name.replace("-", "_"))
     for stem in stems:
         zipped, folder = root / f"{stem}.zip", root / stem
         if os.path.exists(zipped):
@@ -233,7 +288,7 @@ def locate_dataset(name: str, root: Path) -> Path | None:
         if any(os.path.exists(folder / mark) for mark in marks):
             return folder
     embedded = EMBEDDED / f"{name}.zip"
-    return embedded if embedded.exists() else None
+    return embedded if os.path.exists(embedded) else None  # False for a SMILES too long for a name
 
 
 def _by_stem() -> dict[str, Source]:
@@ -291,7 +346,7 @@ def _read_ogb(path: Path, source: Source | None = None) -> PackedDataset:
     """The task is known by the name of the source, or of the folder."""
     files = find_ogb_files(path)
     source = source or _by_stem().get(files.name)
-    name, metric = (files.name, None) if source is None else (source.name, source.metric)
+    name, metric = (files.name, None) if source is None else (source.name, source.metric or None)
     parts = [part for file in files.paths for part in (f"{file.parent.name}/{file.name}", file)]
     build = partial(ogb.read_ogb, path, name=name, metric=metric)
     return load_or_build(ogb.VERSION, name, metric or "", *parts, build=build)

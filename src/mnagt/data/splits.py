@@ -1,7 +1,7 @@
 """Splits into training, validation and test parts. Each random split has a generator of its own."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,19 @@ class Split:
         return cls(*(torch.tensor(parts[name], dtype=torch.long) for name in PARTS))
 
 
+def keep_share(split: Split, share: float, seed: int) -> Split:
+    """The split with a share of its training graphs, drawn at random; a smaller share of one seed lies in a larger one.
+
+    >>> split = Split(torch.arange(8), torch.tensor([8]), torch.tensor([9]))
+    >>> len(keep_share(split, 0.25, seed=0).train)
+    2
+    """
+    if share == 1:
+        return split
+    order = torch.randperm(len(split.train), generator=torch.Generator().manual_seed(seed))
+    return replace(split, train=split.train[order[: max(1, round(share * len(order)))]])
+
+
 class TrainValidSplit(Split):
     """Training and validation graphs, which may overlap, without a test part: for estimators, whose users test."""
 
@@ -67,10 +80,17 @@ def random_split(graphs: int, seed: int, shares: tuple[float, float, float] = (0
     >>> len(random_split(188, seed=0).test)
     19
     """
-    order = torch.randperm(graphs, generator=_generator(seed))
-    total = sum(shares)
-    valid, test = round(graphs * shares[1] / total), round(graphs * shares[2] / total)
-    return Split(*order.split([graphs - valid - test, valid, test]))
+    return cut_order(torch.randperm(graphs, generator=_generator(seed)), shares)
+
+
+def cut_order(order: Int[Tensor, "graphs"], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
+    """The first graphs of ``order`` train, the next validate, the last test.
+
+    >>> cut_order(torch.arange(10), (6, 2, 2)).to_dict()
+    {'train': [0, 1, 2, 3, 4, 5], 'valid': [6, 7], 'test': [8, 9]}
+    """
+    valid, test = (round(len(order) * share / sum(shares)) for share in shares[1:])
+    return Split(*order.split([len(order) - valid - test, valid, test]))
 
 
 def stratified_folds(labels: Int[Tensor, "graphs"], folds: int, seed: int) -> list[Split]:

@@ -1,14 +1,13 @@
 """One JSON line for each finished trial: what was run, where, and what it gave."""
 
-import fcntl
 import hashlib
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import IO, Any
 
 import torch
 
+from mnagt.data.registry import is_molecule_table
 from mnagt.errors import InputError
-from mnagt.files import make_folder
+from mnagt.files import lock_file, make_folder
 from mnagt.models.registry import full_settings
 from mnagt.runs.config import RunConfig
 from mnagt.runs.split import resolve_split_kind
@@ -29,6 +29,14 @@ from mnagt.version import __version__
 def resolve_config(config: RunConfig) -> dict[str, Any]:
     """The settings of a trial in full: defaults of the model are written out, and an automatic split has its kind."""
     return asdict(resolve_split_kind(config)) | {"settings": full_settings(config.model, config.settings)}
+
+
+def read_recorded_config(values: Mapping[str, Any], *, where: str) -> RunConfig:
+    """The settings that ``resolve_config`` wrote; only 0.1 wrote 'auto' for a table of molecules: a random split."""
+    config = from_dict(RunConfig, values, where=where)
+    if config.split.kind == "auto" and is_molecule_table(config.dataset):
+        return replace(config, split=replace(config.split, kind="random"))
+    return config
 
 
 def comparable_settings(config: RunConfig) -> dict[str, Any]:
@@ -49,6 +57,9 @@ class Ledger:
     """A file of trials, one JSON line each, and each trial once.
 
     Lines are added whole, under a lock. A last line that a crash cut short is skipped, and removed by the next write.
+
+    Args:
+        path: The file; it need not be there.
 
     >>> from pathlib import Path
     >>> from mnagt import Ledger
@@ -111,7 +122,7 @@ class Ledger:
         make_folder(self.path.parent, wanted=self.path)
         try:
             with self.path.open("ab+", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock_file(file)
                 file.seek(0)
                 yield file
         except OSError as error:
@@ -123,7 +134,7 @@ class Ledger:
 def _record_key(record: dict[str, Any]) -> str | None:
     """The key of a recorded trial; none if it has a setting that no longer exists."""
     try:
-        config = from_dict(RunConfig, record["config"], where="a ledger")
+        config = read_recorded_config(record["config"], where="a ledger")
         return trial_key(config, is_validation_only=not record["result"].get("test"))
     except InputError:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from mnagt.data.packed import PackedDataset
@@ -67,6 +68,12 @@ class Cell:
         """The test score of each repeat."""
         return {i: self.unit * record["result"]["test"][self.metric] for i, record in self.known.items()}
 
+    @cached_property
+    def unique(self) -> list[float]:
+        """Test scores on the graphs that have no structural duplicate in training, of trials that recorded it."""
+        notes = [record.get("without_duplicates", {}) for record in self.known.values()]
+        return [self.unit * note[self.metric] for note in notes if self.metric in note]
+
     @property
     def mean(self) -> float:
         """The mean test score; minus infinity where there is none."""
@@ -92,7 +99,8 @@ class Cell:
         return self.show("ours", "test")
 
     def show(self, who: str, part: str) -> str:
-        """A score on a part (valid or test) as the paper prints it, of the ``paper`` or ``ours``; – if there is none.
+        """A score on a part as the paper prints it, of the ``paper`` or ``ours``; – if there is none. Parts are valid,
+        test, and unique: the test graphs without a structural duplicate in training.
 
         Ours comes with the number of trials where some are missing. Where nothing is trained, parameters are shown.
         """
@@ -104,6 +112,9 @@ class Cell:
         if s is None:
             return "–" if self.counted is None else f"{self.counted:,}"
         missing = "" if s.trials == len(self.records) else f" ({s.trials} of {len(self.records)})"
+        if part == "unique":
+            std = stdev(self.unique) if len(self.unique) > 1 else None
+            return format_score(mean(self.unique), std, self.unit) if self.unique else "–"
         if part == "valid":
             return format_score(self.unit * s.valid_mean, None, self.unit) + missing
         return format_score(self.mean, self.unit * s.test_std, self.unit) + missing

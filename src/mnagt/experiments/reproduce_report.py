@@ -45,7 +45,10 @@ def list_columns(findings: Findings, dataset: str) -> dict[str, tuple[str, str]]
     if any(dataset in cell.row.valid for cell in cells):
         parts = {"validation": "valid", "test": "test"}
         return {f"{who}, {name}": (who, part) for name, part in parts.items() for who in people}
-    return {who: (who, "test") for who in people}
+    columns = {who: (who, "test") for who in people}
+    if any(cell.unique for cell in cells):
+        columns["ours, without duplicates"] = ("ours", "unique")
+    return columns
 
 
 def build_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
@@ -73,7 +76,7 @@ def to_markdown(findings: Findings) -> str:
 
 def describe_protocol(findings: Findings) -> str:
     """How it was measured."""
-    count, first = len(findings.config.repeats(findings.experiment)), findings.config.first_seed
+    count, first = len(findings.config.repeats(findings.experiment.seeds)), findings.config.first_seed
     repeats = f"{count} folds" if findings.config.protocol == "folds" else f"seeds {first} to {first + count - 1}"
     words = PROTOCOLS[findings.config.protocol]
     if all(map(has_official_split, findings.datasets)):

@@ -1,20 +1,18 @@
 """The paper's tables and figures as experiments: rows, data sets and trials. To add one: an entry of EXPERIMENTS."""
 
-import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mnagt.errors import InputError
-from mnagt.experiments.executors import RayConfig
+from mnagt.experiments.config import FOLDS, Protocol, ReproduceConfig
 from mnagt.experiments.trials import with_seed
 from mnagt.runs.config import RunConfig, SplitConfig
 from mnagt.runs.recipes import read_recipe, shipped_recipe
 from mnagt.runs.split import resolve_split_kind
-from mnagt.settings import Ge, NonNegativeInt, PositiveInt, Settings
 
 OURS = "mnagt"
 PAPER = tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
@@ -183,49 +181,13 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 # --- trials ---
 
-Protocol = Literal["redrawn", "folds", "fixed"]
 PROTOCOLS: dict[Protocol, str] = {
     "redrawn": "every trial draws weights and a random 8:1:1 split of its own, as the paper does",
     "folds": "stratified 10-fold cross-validation; in each fold validation chooses among three learning rates (a "
     "third, one and three times the recipe's), and only its choice is counted",
     "fixed": "one random 8:1:1 split for all trials, which differ in their weights",
 }
-FOLDS, RATES = 10, (1 / 3, 1.0, 3.0)
-QUICK_EPOCHS, QUICK_SEEDS = 3, 2
-
-
-@dataclass(frozen=True)
-class ReproduceConfig(Settings):
-    seeds: PositiveInt | None = None
-    """Trials of each row; as the paper if not given: 10, in table2 5."""
-    first_seed: NonNegativeInt = 0
-    """The first of their seeds."""
-    protocol: Protocol = "redrawn"
-    """How data are split."""
-    datasets: tuple[str, ...] = ()
-    """Other data sets than the paper's."""
-    only: tuple[str, ...] = ()
-    """MODEL/DATASET patterns; what fits none of them is left out."""
-    is_quick: bool = False
-    """Few epochs and seeds, for a quick look: no figure of it is a result."""
-    jobs: PositiveInt = 1
-    """Trials that run at a time."""
-    devices: tuple[str, ...] = ()
-    """Devices on which trials take turns, such as cpu or cuda:0,cuda:1; otherwise as the recipes say."""
-    ray: RayConfig | None = None
-    """The cluster that runs them, in place of ``jobs`` processes."""
-    minutes: Annotated[float, Ge(0)] = math.inf
-    """Start no trial after so long."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.protocol == "folds" and (self.seeds or 0) > FOLDS:
-            raise InputError(f"seeds counts the folds to test under this protocol, {FOLDS} at most: {self.seeds}")
-
-    def repeats(self, experiment: Experiment) -> range:
-        """The seeds, or the folds."""
-        wanted = FOLDS if self.protocol == "folds" else experiment.seeds
-        return range(self.seeds or (QUICK_SEEDS if self.is_quick else wanted))
+RATES, QUICK_EPOCHS = (1 / 3, 1.0, 3.0), 3
 
 
 def recipe(dataset: str, model: str) -> RunConfig:
@@ -248,7 +210,7 @@ def list_trials(row: Row, dataset: str, experiment: Experiment, config: Reproduc
     base = replace(base, settings={**base.settings, **row.settings})
     if config.is_quick:
         base = replace(base, train=replace(base.train, epochs=QUICK_EPOCHS))
-    return [_repeat(base, config, i) for i in config.repeats(experiment)]
+    return [_repeat(base, config, i) for i in config.repeats(experiment.seeds)]
 
 
 def _repeat(base: RunConfig, config: ReproduceConfig, i: int) -> list[RunConfig]:

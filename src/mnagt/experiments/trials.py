@@ -11,15 +11,18 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from mnagt.data.duplicates import has_duplicate
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import DATASETS, load_dataset
-from mnagt.data.splits import PARTS, Split
+from mnagt.data.splits import PARTS, Split, keep_share
 from mnagt.errors import InputError
 from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.experiments.ledger import Ledger, describe_environment, trial_key
+from mnagt.experiments.peak_memory import peak_memory_mb, reset_peak_memory
+from mnagt.inference.model_folder import TrainedModel
 from mnagt.runs.config import RunConfig, SplitConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
-from mnagt.runs.split import make_split
+from mnagt.runs.split import make_split, resolve_split_kind
 from mnagt.training.fit_model import fit_model
 from mnagt.training.progress import Reporter
 from mnagt.training.run import Result, train
@@ -36,7 +39,9 @@ class Trial(NamedTuple):
     notes: dict[str, Any]
     """``chosen_by``: mean validation score over the selection window that chose the epoch. ``last_valid``: the same for
     the last epochs, as many as that window has. ``curves``: loss and validation scores by epoch, in few points.
-    ``dataset`` and ``split``: what it was trained on. ``ran_on``: machine and versions of a worker on a cluster."""
+    ``dataset`` and ``split``: what it was trained on. ``without_duplicates``: test scores on the graphs that have no
+    structural duplicate in training, and their number; of splits drawn at random. ``ran_on``: machine and versions of a
+    worker on a cluster."""
 
 
 class Job(NamedTuple):
@@ -82,8 +87,10 @@ def run_trials(
     Args:
         configs: The trials.
         ledger: Where finished trials are recorded. Only this process writes to it.
+        jobs: Trials that run at once, each in a process of its own.
         devices: Devices on which trials take turns.
         ray: A Ray cluster that runs the trials in place of ``jobs`` local processes.
+        is_validation_only: Whether the test part is left alone; such trials are recorded apart from the others.
         on_trial: Called with each new record.
         on_failure: Called with a trial that failed, and the others go on; without it a failure ends all.
         reporter: Called with the progress of trials that run one at a time.
@@ -127,7 +134,8 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     """The same run with paths that hold in any folder."""
     path, folder = Path(config.dataset).expanduser(), config.split.folder
     if config.dataset not in DATASETS and path.exists():
-        config = replace(config, dataset=str(path.resolve()))
+        table = config.table.replace_files(lambda file: str(Path(file).expanduser().resolve()))
+        config = replace(config, dataset=str(path.resolve()), table=table)
     if folder is not None:
         config = replace(config, split=replace(config.split, folder=str(Path(folder).resolve())))
     return config
@@ -154,9 +162,11 @@ def check_same_data(fingerprint: dict[str, Any], expected: dict[str, Any]) -> No
 
 def run_trial(config: RunConfig, *, reporter: Reporter | None = None, is_validation_only: bool = False) -> Trial:
     """Train ``config`` and score its test part, unless ``is_validation_only``."""
+    reset_peak_memory()
     dataset, fingerprint = _load(config)
+    run = None
     if is_validation_only:
-        split = make_split(config.split, dataset)
+        split = keep_share(make_split(config.split, dataset), config.train.train_share, config.train.seed)
         fitted = fit_model(config, dataset, split, reporter=reporter, with_forest=False)
         history, result = fitted.trainer.at.history, fitted.score(split, with_test=False)
     else:
@@ -167,11 +177,25 @@ def run_trial(config: RunConfig, *, reporter: Reporter | None = None, is_validat
     notes = {
         "chosen_by": mean(scores[result.epoch - window : result.epoch]),
         "last_valid": mean(scores[-window:]),
-        "curves": thin_curves(history),
+        "curves": thin_curves([{n: r[n] for n in ("epoch", "loss", f"valid_{result.metric}")} for r in history]),
         "dataset": fingerprint,
         "split": _describe_split(split),
+        "peak_memory_mb": peak_memory_mb(),
     }
+    if run is not None and resolve_split_kind(config).split.kind in ("random", "stratified"):
+        notes["without_duplicates"] = score_without_duplicates(run.trained, dataset, split)
     return Trial(result, notes)
+
+
+def score_without_duplicates(trained: TrainedModel, dataset: PackedDataset, split: Split) -> dict[str, float]:
+    """Test scores on the graphs without a structural duplicate in training, and how many ``graphs`` these are.
+
+    Only the number is given where no graph is left.
+    """
+    unique = split.test[~has_duplicate(dataset, split.test, split.train)]
+    if len(unique) == 0:
+        return {"graphs": 0}
+    return {"graphs": len(unique), **trained.task.scores(trained.outputs(dataset, unique), dataset.targets[unique])}
 
 
 def thin_curves(history: Sequence[dict[str, float]]) -> dict[str, list[float]]:

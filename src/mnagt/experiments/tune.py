@@ -177,7 +177,7 @@ def _run_next(search: Search, fingerprint: dict[str, Any], number: int) -> Trial
 
 def _read_result(search: Search, dataset: PackedDataset, study: "optuna.Study") -> TuneResult:
     trials = tuple(read_trial(trial) for trial in study.get_trials(deepcopy=False) if trial.state.is_finished())
-    task = dataset.task
+    task = dataset.task.with_metric(search.config.train.metric)
     return TuneResult(search.config, search.space, search.options.seeds, task.metric, task.higher_is_better, trials)
 
 
@@ -239,7 +239,7 @@ class TrialRunner:
             storage=self.storage,
             pruner=import_optuna().pruners.MedianPruner(MIN_FINISHED, n_warmup_steps=search.config.train.epochs // 4),
         )
-        self.heartbeats = Heartbeats(self.study, search.options.patience)
+        self.heartbeats = Heartbeats(self.study, search.options.heartbeat_timeout)
 
     def ask(self) -> "optuna.Trial | None":
         """The next trial with its settings, or none if there is nothing left to start."""
@@ -273,7 +273,8 @@ class TrialRunner:
         if trial is None:
             return None
         optuna, search = import_optuna(), self.search
-        metric, window = self.dataset.task.metric, search.config.train.selection_window
+        train = search.config.train
+        metric, window = self.dataset.task.with_metric(train.metric).metric, train.selection_window
         reporter = PruningReporter(trial, f"valid_{metric}", window, search.options.seeds)
         score, reason = None, ""
         try:

@@ -1,6 +1,5 @@
 """The Optuna study of a search: where its trials are kept, and how several processes share them."""
 
-import fcntl
 import json
 import threading
 import time
@@ -9,18 +8,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.experiments.ledger import comparable_settings, resolve_config
+from mnagt.experiments.config import TuneConfig
+from mnagt.experiments.ledger import comparable_settings, read_recorded_config, resolve_config
 from mnagt.experiments.tune_result import START
 from mnagt.experiments.tune_space import Range, Space, starting_point
-from mnagt.files import make_folder
+from mnagt.files import lock_file, make_folder
 from mnagt.migrations import rename_choice, rename_in_database, rename_in_journal, rename_settings
 from mnagt.runs.config import RunConfig
 from mnagt.runs.fingerprint import dataset_fingerprint, matches_fingerprint
-from mnagt.settings import Ge, PositiveInt, Settings, from_dict
 
 if TYPE_CHECKING:
     import optuna
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 STUDY, HEARTBEAT = "study.db", "heartbeat"
 MAX_ATTEMPTS = 3
 """Times that a trial is started; one that never ends may be what ends the process."""
+OLD_TERMS = {"patience": "heartbeat_timeout"}
+"""What 0.1 called a setting of a search."""
 OPENINGS = 5
 """Times that a storage is opened: processes that create its tables at the same time disturb each other."""
 
@@ -64,27 +65,6 @@ def resolve_storage(storage: str) -> str:
 
 
 @dataclass(frozen=True)
-class TuneConfig(Settings):
-    trials: PositiveInt = 50
-    """Trials in all, with those that are there already."""
-    seeds: PositiveInt = 3
-    """Trainings of each trial, every one with weights, order and (if drawn) split of its own; their mean counts."""
-    jobs: PositiveInt = 1
-    """Trials that run at a time, each in a process of one thread."""
-    timeout: Annotated[float, Ge(0)] | None = None
-    """Seconds after which no trial is started."""
-    only: tuple[str, ...] | None = None
-    """Settings to search, with commas between; the others stay as they are."""
-    storage: str | None = None
-    """Where trials are kept that several processes or machines share: URL of a database, or FILE of a journal, which
-    may lie on a network file system; none for a file in the search's own folder."""
-    study: str | None = None
-    """Name of the search in that storage; none for DATASET-MODEL."""
-    patience: Annotated[float, Ge(1)] = 60.0
-    """Seconds after which a trial of another process without a heartbeat is lost, and started again."""
-
-
-@dataclass(frozen=True)
 class Search:
     """What all trials of a search have in common."""
 
@@ -109,7 +89,8 @@ class Search:
         terms = {"run": resolve_config(self.config), "graphs": len(dataset), "space": space}
         terms["seeds"] = self.options.seeds
         if self.is_shared:
-            terms |= {"patience": self.options.patience, "digest": dataset_fingerprint(dataset)["digest"]}
+            digest = dataset_fingerprint(dataset)["digest"]
+            terms |= {"heartbeat_timeout": self.options.heartbeat_timeout, "digest": digest}
         return terms
 
     @property
@@ -160,7 +141,7 @@ class Search:
                 lock.release()
         elif self.file is not None:
             with Path(f"{self.file}.turn").open("w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock_file(file)
                 yield
         else:
             from sqlalchemy import text
@@ -176,7 +157,7 @@ def open_study(search: Search, dataset: PackedDataset) -> "optuna.Study":
     with search.lock(storage):
         if search.rename(storage):
             storage = _open_storage(search)
-        direction = "maximize" if dataset.task.higher_is_better else "minimize"
+        direction = "maximize" if dataset.task.with_metric(search.config.train.metric).higher_is_better else "minimize"
         study = import_optuna().create_study(
             study_name=search.name, storage=storage, direction=direction, load_if_exists=True
         )
@@ -208,11 +189,11 @@ def retry(study: "optuna.Study", trial: "optuna.trial.FrozenTrial") -> None:
 class Heartbeats:
     """Signs that the process of a trial is alive, kept in the study. Optuna has them for databases, not for journals.
 
-    A trial is lost when this process has seen the same heartbeat for ``patience`` seconds: clocks of machines differ.
+    A trial is lost when this process has seen the same heartbeat for ``timeout`` seconds: clocks of machines differ.
     """
 
-    def __init__(self, study: "optuna.Study", patience: float) -> None:
-        self.study, self.patience = study, patience
+    def __init__(self, study: "optuna.Study", timeout: float) -> None:
+        self.study, self.timeout = study, timeout
         self._last_change: dict[int, tuple[float | None, float]] = {}
 
     @contextmanager
@@ -224,7 +205,7 @@ class Heartbeats:
             with suppress(import_optuna().exceptions.UpdateFinishedTrialError):  # another process has given it up
                 while not is_over.is_set():
                     trial.set_user_attr(HEARTBEAT, time.time())
-                    is_over.wait(self.patience / 4)
+                    is_over.wait(self.timeout / 4)
 
         thread = threading.Thread(target=beat)
         thread.start()
@@ -242,7 +223,7 @@ class Heartbeats:
             last, since = before.get(trial.number, (None, now))
             current = trial.user_attrs.get(HEARTBEAT)
             self._last_change[trial.number] = current, since if current == last else now
-            if current == last and now - since > self.patience:
+            if current == last and now - since > self.timeout:
                 retry(self.study, trial)
 
 
@@ -284,12 +265,13 @@ def _check_terms(search: Search, began: Mapping[str, Any], now: Mapping[str, Any
 
 def _flatten_terms(terms: Mapping[str, Any], where: str) -> dict[str, Any]:
     """``Search.describe`` by dotted names. A setting that did not exist when it was written counts as its default."""
-    run = comparable_settings(from_dict(RunConfig, terms["run"], where=where))
+    run = comparable_settings(read_recorded_config(terms["run"], where=where))
     space = rename_settings(terms["space"], run["train"] | run["settings"])
     space = {
         n: [rename_choice(n, value) for value in entry] if isinstance(entry, list) else entry
         for n, entry in space.items()
     }
+    terms = {OLD_TERMS.get(name, name): value for name, value in terms.items()}
     return dict(_flatten(json.loads(json.dumps({**terms, **run, "run": None, "space": space}))))
 
 

@@ -3,23 +3,25 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import mean
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.subgraph import induce_subgraph
+from mnagt.inference.ensemble import EnsembleModel
 from mnagt.inference.random_forest import ForestEnsemble
+from mnagt.metrics import bootstrap_intervals
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import FEATURES, NodeSum
 
 Score = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
 """Computes the explained output from the outputs of a model."""
-Predictor = GraphModel | ForestEnsemble
+Predictor = nn.Module
+"""What ``TrainedModel.predictor`` gives: a ``GraphModel``, a ``ForestEnsemble`` or an ``EnsembleModel``."""
 NODES_AT_ONCE = 8192
 """Nodes in a forward pass."""
 HALVINGS = 10
@@ -117,11 +119,15 @@ def _evaluate_on_path(
 
 
 def _network(model: Predictor) -> GraphModel:
-    return model.network if isinstance(model, ForestEnsemble) else model
+    network = model.network if isinstance(model, ForestEnsemble) else model
+    assert isinstance(network, GraphModel)
+    return network
 
 
 def _node_inputs(model: Predictor, graph: GraphBatch) -> list[Float[Tensor, "nodes _"]]:
-    """The inputs of nodes: vectors from the encoder, and WL subtree features."""
+    """The inputs of nodes: vectors from the encoder, and WL subtree features; of an ensemble, those of its members."""
+    if isinstance(model, EnsembleModel):
+        return [h for member in model.members for h in _node_inputs(member, graph)]
     network = _network(model)
     wl_features = (module for module in network.modules() if isinstance(module, NodeSum))
     inputs = [network.encoder(graph), *(module.node_features(graph) for module in wl_features)]
@@ -137,6 +143,12 @@ def _outputs(
     model: Predictor, inputs: list[Float[Tensor, "nodes _"]], graph: GraphBatch
 ) -> Float[Tensor, "graphs outputs"]:
     """Outputs of the model for these inputs of nodes."""
+    if isinstance(model, EnsembleModel):
+        members, outputs = list(model.members), []
+        for number, member in enumerate(members):
+            count = len(inputs) // len(members)
+            outputs.append(_outputs(member, inputs[number * count : (number + 1) * count], graph))
+        return model.combine(outputs)
     network, (x, *wl_features) = _network(model), inputs
     given = {} if not wl_features else {FEATURES: wl_features[0]}
     readout_inputs = network.readout.prepare(x, replace(graph, encodings={**graph.encodings, **given}))
@@ -174,6 +186,28 @@ class DeletionCurve:
     """Nodes deleted in random order."""
     graphs: int
     """Number of graphs."""
+    areas: tuple[tuple[float, float], ...] = ()
+    """Of each graph, the areas under the two curves."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Bootstrap interval of ``ratio`` over the graphs, at the level 0.95; None for a single graph."""
+        areas = torch.tensor(self.areas, dtype=torch.float64).view(-1, 2)
+
+        def compute(rows: Int[Tensor, "resamples graphs"]) -> dict[str, Tensor]:
+            ordered, chance = areas[rows].sum(dim=1).unbind(dim=1)
+            return {"ratio": ordered / chance}
+
+        found = bootstrap_intervals(compute, len(areas)).get("ratio")
+        return None if found is None else (found[0], found[1])
+
+    @property
+    def verdict(self) -> str:
+        """Whether attributions find the nodes that matter: better than chance, no better, or worse."""
+        if self.interval is None:
+            return "not to be told from chance by a single graph"
+        low, high = self.interval
+        return "better than chance" if high < 1 else "worse than chance" if low > 1 else "no better than chance"
 
     @property
     def ratio(self) -> float:
@@ -203,8 +237,9 @@ def deletion_curve(
         raise InputError("a deletion curve needs graphs, got none")
     model.eval()
     generator = torch.Generator().manual_seed(seed)
-    total = torch.zeros(1 + orders, TENTHS)
-    for index, attribution, confidence in zip(indices.tolist(), attributions, confidences, strict=True):
+    curves = torch.zeros(len(indices), 1 + orders, TENTHS)
+    rows = zip(indices.tolist(), attributions, confidences, strict=True)
+    for row, (index, attribution, confidence) in enumerate(rows):
         size = len(attribution)
         ranks = [attribution.argsort(descending=True, stable=True).argsort()]
         ranks += [torch.randperm(size, generator=generator) for _ in range(orders)]
@@ -216,9 +251,11 @@ def deletion_curve(
                 output = model(_without(graph, is_kept))
             else:
                 output = _outputs(model, [h * is_kept[:, None] for h in _node_inputs(model, graph)], graph)
-            total += confidence(output).view(len(ranks), TENTHS).cpu()
-    ordered, *chance = (total / len(indices)).tolist()
-    return DeletionCurve(tuple(ordered), tuple(map(mean, zip(*chance, strict=True))), len(indices))
+            curves[row] = confidence(output).view(len(ranks), TENTHS).cpu()
+    both = torch.stack([curves[:, 0], curves[:, 1:].mean(dim=1)], dim=1).double()
+    ordered, chance = both.mean(dim=0).tolist()
+    areas = tuple((a, b) for a, b in torch.trapezoid(both).tolist())
+    return DeletionCurve(tuple(ordered), tuple(chance), len(indices), areas)
 
 
 def _without(graph: GraphBatch, is_kept: Bool[Tensor, "nodes"]) -> GraphBatch:

@@ -1,7 +1,8 @@
 """Explanations of single predictions: attributions of nodes, kernel weights and attention weights."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from mnagt.data.readers.smiles import get_smiles
 from mnagt.data.registry import category_meanings
-from mnagt.explain.attribution import Attribution, DeletionCurve, deletion_curve, integrated_gradients
+from mnagt.explain.attribution import Attribution, DeletionCurve, Score, deletion_curve, integrated_gradients
 from mnagt.graphs.batch import GraphBatch
 from mnagt.inference.model_folder import Graphs, TrainedModel
 from mnagt.tasks import ExplainedOutput
@@ -36,6 +37,8 @@ class Explanation:
     """The attention of each node (next to last axis) to each node (last axis) in each layer. Nodes that the readout
     adds come last."""
     smiles: str | None = None
+    probability: float | None = None
+    """The probability that the explained output stands for, calibrated as the prediction; None for numbers."""
 
 
 def explain(
@@ -46,17 +49,29 @@ def explain(
     target: str | None = None,
     steps: int = 8,
     device: torch.device | str = "cpu",
+    on_step: Callable[[], None] = lambda: None,
 ) -> list[Explanation]:
     """Explain the predictions of a model for some graphs, by default all.
 
     The predicted class, the most probable of several labels, the first of several numbers, or the predicted name is
     explained. ``target`` chooses another class, label or number. ``steps`` is the number of intervals with which the
-    path of the integrated gradients begins.
+    path of the integrated gradients begins. What is explained is the prediction as ``predict`` gives it: in the units
+    of the targets, with the model's temperature if it is calibrated, and with its random forest, if it has one, as a
+    part that is not divided among nodes (``Attribution.baseline`` holds it). ``on_step`` is called after every
+    forward pass along the path; what it raises ends the explanation.
     """
     dataset, indices = trained.read(graphs, indices, device)
-    output, table = trained.outputs(graphs, indices, device), trained.predict(graphs, indices, device)
+    output = trained.outputs(graphs, indices, device)
+    table, output = trained.decode(output), trained.apply_temperature(output)
     explained = trained.task.explained_outputs(output, target, category_meanings(dataset, "classes"))
-    scores = [each.score for each in explained]
+    probabilities = [each.confidence(output)[row].item() for row, each in enumerate(explained)]
+    explained = [_with_temperature(each, trained) for each in explained]
+
+    def with_step(score: Score, output: Float[Tensor, "points outputs"]) -> Float[Tensor, "points"]:
+        on_step()
+        return score(output)
+
+    scores = [partial(with_step, each.score) for each in explained]
     attributions = integrated_gradients(trained.predictor(), dataset, indices, scores, steps=steps)
     smiles = None if dataset.texts is None else get_smiles(dataset)
     explanations = []
@@ -67,8 +82,19 @@ def explain(
             attention = [layer[0].cpu() for layer in trained.model.attention_weights(graph)]
         prediction, graph = {name: column[row] for name, column in table.items()}, graph.to("cpu")
         found = (index, graph, prediction, explained[row], attributions[row], weights, attention)
-        explanations.append(Explanation(*found, smiles=None if smiles is None else smiles[index]))
+        more = {"smiles": None if smiles is None else smiles[index]}
+        more["probability"] = probabilities[row] if trained.task.has_probability else None
+        explanations.append(Explanation(*found, **more))
     return explanations
+
+
+def _with_temperature(each: ExplainedOutput, trained: TrainedModel) -> ExplainedOutput:
+    """The same of a model's outputs before its temperature."""
+    return replace(
+        each,
+        score=lambda out: each.score(trained.apply_temperature(out)),
+        confidence=lambda out: each.confidence(trained.apply_temperature(out)),
+    )
 
 
 def check_by_deletion(

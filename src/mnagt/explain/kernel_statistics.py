@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mnagt.data.in_memory import from_graphs
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.registry import category_meanings
@@ -47,7 +46,7 @@ def compute_kernel_statistics(
     device: torch.device | str = "cpu",
 ) -> KernelStatistics | None:
     """Average the kernel weights over the selected graphs, by default all; None for models without such weights."""
-    original = from_graphs(graphs)
+    original = trained.to_dataset(graphs)
     dataset, indices = trained.read(original, indices, device)
     model = trained.model.eval()
     has_targets = bool(original.task.class_names)

@@ -16,7 +16,8 @@ from mnagt.explain.attribution import DeletionCurve
 from mnagt.explain.explanation import Explanation, check_by_deletion, explain
 from mnagt.explain.kernel_statistics import NodeGroup, compute_kernel_statistics, node_type
 from mnagt.files import write_text
-from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.inference.ensemble import load_models
+from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import select_graphs
 from mnagt.reports.charts import Series, line_chart, shorten, stacked_bars
 from mnagt.reports.graph_drawing import (
@@ -57,7 +58,7 @@ def explain_to(
 
     Attributions of the first graphs are checked by deletion; the kernels' weights are averaged over all.
     """
-    trained, chosen_device = load_model(folder), pick_device(device)
+    trained, chosen_device = load_models([folder], device=device), pick_device(device)
     about = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
     if len(about.indices) == 0:
         raise InputError(f"{dataset}: no graph to explain")
@@ -74,8 +75,10 @@ def explain_to(
         what = "class" if statistics.is_by_target else "predicted class"
         groups.append(_draw_groups("By kind of node, the most common first", statistics.by_type[:SHOWN_TYPES]))
         groups += [_draw_groups(f"By {what} of the graph", statistics.by_class)] if statistics.by_class else []
+    weight = trained.settings.get("forest_weight") if trained.forest is not None else None
     page = render_page(
         "explain/explain.html",
+        forest_weight=weight,
         title=f"{trained.name} on {Path(dataset).name}",
         origin=trained.origin.get("dataset", "graphs"),
         zeroed=zeroed,
@@ -89,11 +92,18 @@ def explain_to(
         groups=groups,
     )
     write_text(out, page)
-    return [
+    lines = [
         f"graphs explained: {len(found)}, drawn: {len(drawn)}, in {out}",
-        f"deletion: area ratio {zeroed.ratio:.3f} with nodes set to zero, {removed.ratio:.3f} with nodes removed, over "
-        f"{zeroed.graphs} of them; below 1 is better than a random order",
+        f"deletion: area ratio {_describe_ratio(zeroed)} with nodes set to zero, {_describe_ratio(removed)} with nodes "
+        f"removed, over {zeroed.graphs} of them; below 1 is better than a random order",
+        f"the colours are {zeroed.verdict} for these graphs, as far as nodes set to zero tell",
     ]
+    return lines if weight is None else [*lines, "the random forest is part of the prediction and not of the colours"]
+
+
+def _describe_ratio(curve: DeletionCurve) -> str:
+    """The ratio with its interval."""
+    return f"{curve.ratio:.3f}" + ("" if curve.interval is None else " ({:.3f} to {:.3f})".format(*curve.interval))
 
 
 def _draw_deletion(curve: DeletionCurve) -> Picture:
@@ -127,10 +137,10 @@ def _show_graph(trained: TrainedModel, dataset: PackedDataset, each: Explanation
     if len(values) > MAX_NODES or len(graph.bonds) > MAX_EDGES:
         order = sorted(range(len(values)), key=lambda i: -abs(values[i]))[:SHOWN_NODES]
         return shown | {"largest": [(f"{names[i]} (node {i})", values[i]) for i in order]}
-    drawings = [draw_values(f"Attributions of the nodes of {name}", graph, values)]
+    shown["drawing"] = draw_values(f"Attributions of the nodes of {name}", graph, values)
     if keys := _kernel_keys(each):
-        drawings.append(draw_pies(f"Kernel weights of the nodes of {name}", graph, weights, keys).to_svg())
-    return shown | {"drawings": drawings}
+        shown["pies"] = draw_pies(f"Kernel weights of the nodes of {name}", graph, weights, keys).to_svg()
+    return shown
 
 
 def _node_names(trained: TrainedModel, dataset: PackedDataset, each: Explanation) -> list[str]:

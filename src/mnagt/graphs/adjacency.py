@@ -17,6 +17,16 @@ def propagate(x: Float[Tensor, "nodes dim"], graph: GraphBatch, norm: Norm = "sy
     .. math:: \hat A = D^{-1/2} \tilde A D^{-1/2} \text{ (sym)}, \qquad \hat A = D^{-1} \tilde A \text{ (row)}
 
     :math:`D` scales nodes, not edges, so no edge weight is ever written down.
+
+    Args:
+        x: [nodes, dim].
+        graph: the batch.
+        norm: 'sym' or 'row'.
+
+    >>> import torch
+    >>> graph = GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])
+    >>> propagate(torch.tensor([[1.0], [3.0], [5.0]]), graph, "row").tolist()
+    [[2.0], [2.0], [5.0]]
     """
     if norm not in get_args(Norm):
         raise InputError(f"norm must be 'sym' or 'row', got {norm!r}")

@@ -18,9 +18,7 @@ from mnagt.graphs.memory import format_bytes, free_memory
 from mnagt.graphs.sparse import Incidence, ptr_from_counts, ptr_from_index
 
 Result = TypeVar("Result")
-
-NODE_COLUMNS = ("node_labels", "node_values")
-EDGE_COLUMNS = ("edge_labels", "edge_values")
+NODE_COLUMNS, EDGE_COLUMNS = ("node_labels", "node_values"), ("edge_labels", "edge_values")
 CHECKED_FROM = 2**28
 """Bytes from which ``check_memory_for_pairs`` compares with the free memory."""
 
@@ -52,7 +50,7 @@ class _Structural(cached_property):
 structural_property = cached_property if TYPE_CHECKING else _Structural
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GraphBatch:
     """A disjoint union of graphs. Node indices run over the whole batch; edges are sorted by destination.
 
@@ -62,8 +60,10 @@ class GraphBatch:
     >>> import torch
     >>> from mnagt import load_dataset
     >>> batch = load_dataset("MUTAG").batch(torch.tensor([0, 1]))
-    >>> batch.num_graphs, batch.num_nodes, batch.sizes.tolist()
-    (2, 30, [17, 13])
+    >>> batch
+    GraphBatch: 2 graphs, 30 nodes, 66 edges, on cpu
+      node_labels [30, 1], edge_labels [66, 1], targets [2]
+      every edge runs both ways
     """
 
     sizes: Int[Tensor, "graphs"]
@@ -82,7 +82,9 @@ class GraphBatch:
     node_values: Float[Tensor, "nodes _"] | None = None
     """Continuous node columns."""
     edge_labels: Int[Tensor, "edges _"] | None = None
+    """Categorical edge columns, likewise."""
     edge_values: Float[Tensor, "edges _"] | None = None
+    """Continuous edge columns."""
     targets: Tensor | None = None
     """One row a graph."""
     encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
@@ -96,6 +98,13 @@ class GraphBatch:
     """Where each edge stood in the ``edge_index`` that the batch was made from (int32), for ``with_edge_attr``."""
     _shared: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
     """What follows from the structure, by name."""
+
+    def __repr__(self) -> str:
+        columns = {name: getattr(self, name) for name in (*NODE_COLUMNS, *EDGE_COLUMNS, "targets")} | {**self.encodings}
+        shapes = ", ".join(f"{name} {list(column.shape)}" for name, column in columns.items() if column is not None)
+        counts = f"{self.num_graphs:,} graphs, {self.num_nodes:,} nodes, {self.num_edges:,} edges, on {self.device}"
+        ways = "every edge runs both ways" if self.is_symmetric else "some edges run one way"
+        return f"GraphBatch: {counts}\n  {shapes or 'no columns'}\n  {ways}"
 
     @classmethod
     def from_edges(
@@ -121,9 +130,7 @@ class GraphBatch:
             num_graphs: how many graphs ``batch`` is of, where the last have no nodes.
             node_labels: categorical node columns, from 0; -1 is none. Likewise ``edge_labels``.
             node_values: continuous node columns. Likewise ``edge_values``.
-            targets: one row a graph.
-
-        All is checked, with one transfer if ``edge_index`` is on a GPU.
+            targets: one row a graph. All is checked, with one transfer if ``edge_index`` is on a GPU.
 
         >>> edge_index = torch.tensor([[0, 1, 2], [1, 0, 3]])
         >>> GraphBatch.from_edges(edge_index, batch=torch.tensor([0, 0, 1, 1])).sizes

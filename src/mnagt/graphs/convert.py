@@ -9,14 +9,12 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.sparse import ptr_from_counts
+from mnagt.graphs.edges import find_simple_edges
+from mnagt.graphs.pyg_fields import log_once, read_fields
 
 if TYPE_CHECKING:
     import networkx
     import torch_geometric.data
-
-_PYG_COLUMNS = {"x": "nodes", "node_labels": "nodes", "edge_attr": "edges", "edge_labels": "edges", "y": "graphs"}
-"""What is read off PyTorch Geometric's graphs, and what has a row of it."""
 
 
 def from_pyg(
@@ -25,7 +23,9 @@ def from_pyg(
     """Convert a graph, a batch or a list of graphs of PyTorch Geometric to a batch.
 
     Integer ``x`` and ``edge_attr`` become labels, floating ones values; ``y``, one row a graph, becomes the targets.
-    Where both kinds exist, ``node_labels`` and ``edge_labels`` hold the integers, as ``to_pyg`` writes them.
+    Where both kinds exist, ``node_labels`` and ``edge_labels`` hold the integers, as ``to_pyg`` writes them. Edges are
+    those of ``edge_index``, or else of ``adj_t``, without self loops; of parallel edges the first is kept. A notice
+    names the fields that are not read. (``from_graphs`` also recognises one-hot columns.)
 
     >>> import torch
     >>> from mnagt import from_pyg
@@ -33,28 +33,12 @@ def from_pyg(
     >>> from_pyg(Data(x=torch.zeros(3, 5), edge_index=torch.tensor([[0, 1], [1, 0]]))).node_values.shape
     torch.Size([3, 5])
     """
-    from torch_geometric.data import Batch, Data
-
-    if isinstance(data, Batch):
-        whole: Any = data
-        sizes = torch.bincount(whole.batch) if whole.ptr is None else whole.ptr.diff()
-        edges = [] if whole.edge_index is None else [whole.edge_index]
-        columns = {name: getattr(whole, name, None) for name in _PYG_COLUMNS}
-    else:
-        graphs: list[Any] = [data] if isinstance(data, Data) else list(data)
-        sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.long)
-        starts = ptr_from_counts(sizes)[:-1].tolist()
-        edges = [g.edge_index + start for g, start in zip(graphs, starts, strict=True) if g.edge_index is not None]
-        columns = {name: _concatenate(graphs, name) for name in _PYG_COLUMNS}
-    edge_index = torch.cat(edges, dim=1) if edges else torch.zeros(2, 0, dtype=torch.long)
-    rows = {"nodes": int(sizes.sum()), "edges": edge_index.shape[1], "graphs": len(sizes)}
-    for name, owners in _PYG_COLUMNS.items():
-        column = columns[name]
-        if column is not None and len(column) != rows[owners]:
-            raise InputError(f"{name} has {len(column)} rows for {rows[owners]} {owners}; each needs one")
-    of_nodes = _labels_and_values("node", "x", columns["x"], columns["node_labels"])
-    of_edges = _labels_and_values("edge", "edge_attr", columns["edge_attr"], columns["edge_labels"])
-    return GraphBatch.from_edges(edge_index, sizes, **of_nodes, **of_edges, targets=columns["y"])
+    fields = read_fields(data)
+    if notice := fields.describe_unread():
+        log_once(notice)
+    of_nodes = _labels_and_values("node", "x", fields.columns["x"], fields.columns["node_labels"])
+    of_edges = _labels_and_values("edge", "edge_attr", fields.columns["edge_attr"], fields.columns["edge_labels"])
+    return GraphBatch.from_edges(fields.edge_index, fields.sizes, **of_nodes, **of_edges, targets=fields.columns["y"])
 
 
 def to_pyg(batch: GraphBatch) -> "torch_geometric.data.Batch":
@@ -97,8 +81,9 @@ def from_networkx(
 ) -> GraphBatch:
     """Convert networkx graphs to a batch.
 
-    Nodes keep the order of their graph. An undirected edge becomes two, one in each direction. ``node_labels`` and the
-    others name the attributes to read; ``target`` names that of a graph which holds its target.
+    Nodes keep the order of their graph. An undirected edge becomes two, one in each direction. Self loops are dropped,
+    and of parallel edges the first is kept. ``node_labels`` and ``node_values``, ``edge_labels`` and ``edge_values``
+    name the attributes to read; ``target`` names that of a graph which holds its target.
 
     >>> import networkx as nx
     >>> from mnagt import from_networkx
@@ -113,13 +98,16 @@ def from_networkx(
         sizes.append(len(index))
         nodes += [(f"graph {g}, node {node!r}", attributes) for node, attributes in graph.nodes(data=True)]
         for u, v, attributes in graph.edges(data=True):
-            is_one_way = graph.is_directed() or u == v
-            pairs += [(index[u], index[v])] if is_one_way else [(index[u], index[v]), (index[v], index[u])]
-            edges += [(f"graph {g}, edge {(u, v)!r}", attributes)] * (1 if is_one_way else 2)
+            ends = [(index[u], index[v])] if graph.is_directed() else [(index[u], index[v]), (index[v], index[u])]
+            pairs += ends
+            edges += [(f"graph {g}, edge {(u, v)!r}", attributes)] * len(ends)
         if target is not None:
             targets.append(_attribute(f"graph {g}", graph.graph, target))
+    edge_index = torch.tensor(pairs, dtype=torch.long).view(-1, 2).T
+    if (kept := find_simple_edges(edge_index)) is not None:
+        edge_index, edges = edge_index[:, kept], [edges[edge] for edge in kept.tolist()]
     return GraphBatch.from_edges(
-        torch.tensor(pairs, dtype=torch.long).view(-1, 2).T,
+        edge_index,
         sizes,
         node_labels=_read_columns(nodes, node_labels, torch.long),
         node_values=_read_columns(nodes, node_values, torch.float),
@@ -141,8 +129,8 @@ def to_networkx(
     """Convert a batch to networkx graphs, with columns as attributes of nodes and edges.
 
     A graph is undirected where every edge runs both ways with the same attributes. A repeated edge is kept once,
-    encodings are left out. ``node_labels`` and the others name the attributes, by default ``node_labels/0``, ...;
-    ``target`` names that of a graph which holds its target.
+    encodings are left out. ``node_labels`` and ``node_values``, ``edge_labels`` and ``edge_values`` name attributes, by
+    default ``node_labels/0``, ...; ``target`` names that of a graph which holds its target.
 
     >>> import networkx as nx
     >>> from mnagt import from_networkx, to_networkx
@@ -167,24 +155,10 @@ def to_networkx(
     return graphs
 
 
-def _concatenate(graphs: Sequence[Any], name: str) -> Tensor | None:
-    """Column ``name`` of all graphs; None where none has it."""
-    parts = [getattr(graph, name, None) for graph in graphs]
-    missing = [g for g, part in enumerate(parts) if part is None]
-    if len(missing) == len(parts):
-        return None
-    if missing:
-        raise InputError(f"graph {missing[0]} has no {name}, and others do; give it to all of them or to none")
-    return torch.cat([part if part.dim() else part[None] for part in map(torch.as_tensor, parts)])
-
-
 def _labels_and_values(owner: str, name: str, column: Tensor | None, labels: Tensor | None) -> dict[str, Any]:
     """``column`` as labels or values of nodes or edges, by its dtype, beside other ``labels``."""
     values = None
     if column is not None:
-        if column.dim() > 2:
-            raise InputError(f"{name} has shape {tuple(column.shape)}; it needs one row each, with one or more columns")
-        column = column[:, None] if column.dim() == 1 else column
         if column.is_floating_point():
             values = column.float()
         elif labels is not None:

@@ -1,5 +1,6 @@
 """Edges in any order, checked and sorted by destination, with one transfer from a GPU for all checks."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from mnagt.errors import InputError
 
 MAX_EDGES = 2**31 - 1
 """Edges are counted in int32."""
+
+_log = logging.getLogger(__name__)
 
 
 class SortedEdges(NamedTuple):
@@ -71,6 +74,38 @@ def sort_edges(
     assert sizes is not None
     is_symmetric = bool(facts[4]) if facts else True
     return SortedEdges(sizes, source[order], destination[order], order, is_symmetric, label_counts)
+
+
+def find_simple_edges(edge_index: Int[Tensor, "2 edges"], name: str = "these graphs") -> Int[Tensor, "kept"] | None:
+    """The edges that are left without self loops, and with the first of parallel edges only; None if all are.
+
+    The adjacency matrix of the paper is 0/1, and its normalisation adds the self loops. ``name`` is for the notice.
+
+    >>> find_simple_edges(torch.tensor([[0, 0, 1, 0], [1, 1, 1, 2]]))
+    tensor([0, 3])
+    """
+    source, destination = edge_index.long()
+    if not len(source):
+        return None
+    is_loop, key = source == destination, source * (destination.max() + 1) + destination
+    if (key.diff() > 0).all() and not is_loop.any():  # sorted, as PyTorch Geometric's edges mostly are
+        return None
+    key, order = key.sort(stable=True)
+    is_repeated = torch.zeros_like(is_loop)
+    is_repeated[order[1:]] = key.diff() == 0
+    is_kept = ~(is_loop | is_repeated)
+    if is_kept.all():
+        return None
+    log_dropped_edges(name, int(is_loop.sum()), int((is_repeated & ~is_loop).sum()))
+    return is_kept.nonzero()[:, 0]
+
+
+def log_dropped_edges(name: str, loops: int, repeated: int) -> None:
+    """The notice of readers that leave edges out."""
+    if loops:
+        _log.info("%s: %d self loops were dropped", name, loops)
+    if repeated:
+        _log.warning("%s: %d repeated edges were dropped; the first of them counts", name, repeated)
 
 
 def count_nodes(batch: Int[Tensor, "nodes"], num_graphs: int | None = None) -> Int[Tensor, "graphs"]:

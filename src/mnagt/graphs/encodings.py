@@ -15,7 +15,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.dense import DenseBlock, dense_blocks, normalised_adjacency, normalised_laplacian
 from mnagt.graphs.ego_statistics import ego_statistics
-from mnagt.graphs.molecules import morgan_identifiers
+from mnagt.graphs.molecules import morgan_identifiers, rdkit_descriptors
 from mnagt.graphs.weisfeiler_lehman import fragment_colours, subtree_colours, wl_colours
 
 EIGENVALUE_TOLERANCE = 1e-8
@@ -160,6 +160,7 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "fragment-colours": fragment_colours,
     "ego-statistics": ego_statistics,
     "morgan-identifiers": morgan_identifiers,
+    "rdkit-descriptors": rdkit_descriptors,
 }
 """Node encodings by name; the second argument says how far they go."""
 

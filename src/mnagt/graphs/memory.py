@@ -1,4 +1,4 @@
-"""The free memory of a device, and sizes for messages."""
+"""The free memory of a device, that of this process, and sizes for messages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +15,14 @@ def free_memory(device: torch.device) -> int:
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held
     return min((_of_kernel(), *_of_cgroups()), default=_UNKNOWN)
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not say."""
+    for line in _lines(Path("/proc/self/status")):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _of_kernel() -> int:

@@ -1,10 +1,11 @@
 """Molecules as graphs: the columns of OGB's featuriser, and Morgan fingerprints of molecules rebuilt from them."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.errors import InputError
@@ -20,6 +21,9 @@ BONDS = (5, 6, 2)
 """Categories of bond type, stereo, conjugated."""
 MOLECULES = Features(Columns(ATOMS), Columns(BONDS))
 """The columns of molecules. A model that reads these columns can predict from SMILES."""
+
+MAX_DESCRIPTOR = 1e9
+"""Descriptors are cut to this size: some grow with the exponential of a charge."""
 
 _BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "UNSPECIFIED")
 
@@ -52,6 +56,40 @@ def morgan_identifiers(graph: GraphBatch, radius: int) -> Int[Tensor, "atoms rad
             atom, r, bit = torch.tensor(found, dtype=torch.long).view(-1, 3).unbind(1)
             identifiers[atom, r] = bit
     return identifiers.to(graph.device)
+
+
+def rdkit_descriptors(graph: GraphBatch, count: int) -> Float[Tensor, "atoms descriptors"]:
+    """RDKit's first ``count`` descriptors of each molecule, the same row for all its atoms; NaN where one has no value.
+
+    ``graph`` has the columns ``MOLECULES``.
+
+    >>> from mnagt import read_smiles
+    >>> rdkit_descriptors(read_smiles(["CO"]).graphs.batch(torch.tensor([0])), 217).shape
+    torch.Size([2, 217])
+    """
+    try:
+        from rdkit.Chem import Descriptors, GetSymmSSSR
+        from rdkit.rdBase import BlockLogs
+    except ImportError:
+        raise InputError("descriptors need RDKit, which is not installed: pip install 'mnagt[molecules]'") from None
+    compute, rows = [each for _, each in Descriptors.descList[:count]], []
+    with BlockLogs():
+        for molecule in rebuild_molecules(graph):
+            GetSymmSSSR(molecule)
+            rows.append([_compute_or_nan(each, molecule) for each in compute])
+    found = torch.full((graph.num_graphs, count), torch.nan)
+    values = torch.tensor(rows, dtype=torch.float64).view(graph.num_graphs, -1)
+    found[:, : values.shape[1]] = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
+    return found[graph.graph_of_node.cpu().long()].to(graph.device)
+
+
+def _compute_or_nan(descriptor: "Callable[[Mol], float]", molecule: "Mol") -> float:
+    """The value, or NaN where RDKit cannot compute it: rebuilt molecules may break rules of chemistry."""
+    try:
+        value = float(descriptor(molecule))
+    except (ValueError, RuntimeError, ArithmeticError, LookupError, TypeError):
+        return math.nan
+    return value if math.isfinite(value) else math.nan
 
 
 def rebuild_molecules(graph: GraphBatch) -> "Iterator[Mol]":

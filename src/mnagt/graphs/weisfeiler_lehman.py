@@ -43,7 +43,7 @@ def subtree_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes co
     size, edges_within, _ = count_ego_networks(graph, 1)[:, 0].unbind(1)
     labels = torch.stack([size - 1, edges_within - size + 1, core_numbers(graph)], dim=1)
     parts = labels[:, :1], labels[:, 2:], labels[:, :2]
-    first = [shift_right(mix_bits(_hash_labels(part, size) + i), 33).int() for i, part in enumerate(parts)]
+    first = [shift_right(mix_bits(hash_labels(part, size) + i), 33).int() for i, part in enumerate(parts)]
     return torch.stack(first + _refine_colours(graph, iterations, labels, graph.edge_labels), dim=1)
 
 
@@ -72,7 +72,7 @@ def _refine_colours(
     By operations that ONNX Runtime computes exactly: of an axis it would sum integers in floating point.
     """
     source, ptr = graph.source.long(), graph.in_ptr.long()
-    colour, edge = _hash_labels(nodes, ptr[1:]), _hash_labels(edges, source)
+    colour, edge = hash_labels(nodes, ptr[1:]), hash_labels(edges, source)
     colours = [colour]
     for r in range(iterations):
         messages = mix_bits(colour[source] + edge)
@@ -85,7 +85,7 @@ def _refine_colours(
     return [shift_right(colour, 33).int() for colour in colours]
 
 
-def _hash_labels(labels: Int[Tensor, "rows _"] | None, like: Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
+def hash_labels(labels: Int[Tensor, "rows _"] | None, like: Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
     """One number for all labels of a row; the same for all rows without labels."""
     if labels is None:
         return torch.full_like(like, ODD)

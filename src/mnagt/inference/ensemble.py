@@ -3,20 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Self
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.inference.calibration import fit_calibration
-from mnagt.inference.model_folder import Device, Graphs, Outputs, Some, TrainedModel, load_model
-from mnagt.runs.folder import load_run_split, read_split
+from mnagt.files import read_json
+from mnagt.graphs.batch import GraphBatch
+from mnagt.inference.calibration import Calibration, fit_calibration
+from mnagt.inference.model_folder import CALIBRATION, Device, Graphs, Outputs, Some, TrainedModel, load_model
+from mnagt.runs.folder import list_runs, load_run_split, read_split
 from mnagt.tasks import Task
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ensemble(TrainedModel):
     """Several models of the same task used as one, such as runs with different seeds.
 
@@ -29,6 +32,7 @@ class Ensemble(TrainedModel):
     """
 
     members: tuple[TrainedModel, ...] = ()
+    """The models."""
 
     @classmethod
     def of(cls, members: Sequence[TrainedModel]) -> "Ensemble":
@@ -48,9 +52,21 @@ class Ensemble(TrainedModel):
         """The models in these folders."""
         return cls.of([load_model(folder) for folder in folders])
 
+    def save(self, folder: Path) -> None:
+        raise InputError("an ensemble has no folder of its own; save its members")
+
     def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs whose probabilities are the means of the members', each calibrated if it has been."""
         return average_outputs(self.task, self._member_outputs(graphs, indices, device))
+
+    def predictor(self, num_graphs: int | None = None) -> "EnsembleModel":
+        """The module from a batch to outputs of the ensemble, for graphs that are read as the first member does."""
+        return EnsembleModel(self.members, num_graphs)
+
+    def to(self, device: Device) -> Self:
+        for member in self.members:
+            member.to(device)
+        return self
 
     def predict(
         self, graphs: Graphs, indices: Some = None, device: Device = "cpu", *, level: float | None = None
@@ -70,15 +86,41 @@ class Ensemble(TrainedModel):
         return torch.stack(list(converted))
 
 
+class EnsembleModel(nn.Module):
+    """The members of an ensemble as one module from a batch of graphs to outputs."""
+
+    def __init__(self, members: Sequence[TrainedModel], num_graphs: int | None = None) -> None:
+        super().__init__()
+        self.trained = tuple(members)
+        self.members = nn.ModuleList(member.predictor(num_graphs) for member in members)
+        self.training = False
+
+    def forward(self, graph: GraphBatch) -> Outputs:
+        return self.combine([member(graph) for member in self.members])
+
+    def combine(self, outputs: Sequence[Outputs]) -> Outputs:
+        """The outputs of the ensemble from those of its members."""
+        task = self.trained[0].task
+        pairs = zip(self.trained, outputs, strict=True)
+        each = [task.convert_output(member.apply_temperature(output), member.task) for member, output in pairs]
+        return average_outputs(task, torch.stack(each))
+
+
 def load_models(folders: Sequence[Path | str], *, is_calibrated: bool = False, device: str = "auto") -> TrainedModel:
     """The model in a folder, or those in several as an ``Ensemble``.
 
-    ``is_calibrated``: prediction sets and intervals are needed. An ensemble keeps no calibration; it is then fitted to
-    the validation part that its members share.
+    A folder of several runs (``mnagt train --ensemble``) stands for all of them. ``is_calibrated``: prediction sets and
+    intervals are needed. An ensemble without a calibration of its own is then calibrated with the validation part that
+    its members share.
     """
+    calibration = Path(folders[0]) / CALIBRATION if len(folders) == 1 else None
+    folders = [member for folder in folders for member in list_runs(Path(folder))]
     if len(folders) == 1:
         return load_model(folders[0])
     ensemble = Ensemble.load(folders)
+    if calibration is not None and calibration.exists():
+        content = Calibration.from_dict(read_json(calibration), ensemble.task, str(calibration))
+        return replace(ensemble, calibration=content)
     if not is_calibrated:
         return ensemble
     dataset, split = load_run_split(Path(folders[0]))

@@ -26,6 +26,7 @@ from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.traced_batch import TracedBatch
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.migrations import EXPORT_INPUTS
+from mnagt.nn.descriptor_boosting import DescriptorBoosting
 from mnagt.nn.morgan_forest import MorganForest
 from mnagt.tasks import task_to_dict
 from mnagt.version import __version__
@@ -59,7 +60,13 @@ def export_onnx(model: TrainedModel | Path | str, path: Path | str) -> None:
         raise InputError(_MISSING) from None
     program, inputs = _trace(trained)
     with _without_messages(), write_atomically(path) as scratch:
-        written = torch.onnx.export(program, input_names=list(inputs), output_names=["outputs"], verbose=False)
+        try:
+            written = torch.onnx.export(program, input_names=list(inputs), output_names=["outputs"], verbose=False)
+        except torch.onnx.OnnxExporterError as error:
+            raise InputError(
+                f"a {trained.name} cannot be written as ONNX, which lacks an operation that it needs; export it for "
+                "PyTorch: --format torch"
+            ) from error
         assert written is not None
         _rename_sizes(written.model, inputs)
         written.model.metadata_props.update(_metadata(trained))
@@ -173,9 +180,10 @@ def _encodings(trained: TrainedModel) -> dict[str, int]:
 def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]":
     """The model as a program over inputs of any size, and the inputs it was traced on."""
     trained.to("cpu").model.eval()
-    if isinstance(trained.model, MorganForest):
+    if isinstance(trained.model, MorganForest | DescriptorBoosting):
+        what = "fingerprints" if isinstance(trained.model, MorganForest) else "descriptors"
         raise InputError(
-            "a morgan-forest cannot be exported: its fingerprints are RDKit's, which no exported file can call; use "
+            f"a {trained.name} cannot be exported: its {what} are RDKit's, which no exported file can call; use "
             "`mnagt serve` or load_model"
         )
     model = ExportedModel(trained)

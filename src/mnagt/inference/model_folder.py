@@ -1,5 +1,6 @@
 """A trained model in a folder that stands alone: ``config.json`` and ``model.safetensors`` rebuild it."""
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,15 +13,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
 from mnagt.data.categories import align_categories
-from mnagt.data.in_memory import from_graphs
+from mnagt.data.in_memory import read_graphs
 from mnagt.data.packed import PackedDataset
-from mnagt.errors import InputError
+from mnagt.errors import InputError, quote
 from mnagt.files import read_json, write_json, write_text
-from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.features import Features
 from mnagt.inference.calibration import Calibration
+from mnagt.inference.hub import HubMixin
+from mnagt.inference.model_card import render_card
 from mnagt.inference.outputs import compute_outputs
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
 from mnagt.inference.weights import (
@@ -38,15 +41,17 @@ from mnagt.inference.weights import (
     select_prefix,
 )
 from mnagt.migrations import rename_weights
-from mnagt.models.registry import MODELS, build_model, full_settings
+from mnagt.models.registry import MODELS, build_model, full_settings, use_module
 from mnagt.nn.graph_model import GraphModel, SklearnModel
 from mnagt.nn.inference_fusion import FusedModel
+from mnagt.nn.module_model import ModuleModel
 from mnagt.plugins import describe_missing, find_plugin
 from mnagt.settings import from_dict
 from mnagt.tasks import UNKNOWN, Suggestion, Task, task_from_dict, task_to_dict
 from mnagt.version import __version__
 
-Graphs = PackedDataset | GraphBatch
+Graphs = Any
+"""What ``from_graphs`` takes: a data set, a batch, SMILES, or graphs of networkx or PyTorch Geometric, one or many."""
 Some = Int[Tensor, "some"] | None
 """Indices of graphs; None for all."""
 Device = torch.device | str
@@ -60,8 +65,8 @@ FOREST = "forest."
 """The tensors of the forest have names that begin so, beside those of the model."""
 
 
-@dataclass(frozen=True, eq=False)
-class TrainedModel:
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainedModel(HubMixin):
     """A trained model with its task, settings and calibration: what ``train`` returns and ``load_model`` reads.
 
     >>> from mnagt import load_dataset, load_model
@@ -71,7 +76,9 @@ class TrainedModel:
     """
 
     model: GraphModel
+    """The network, from a ``GraphBatch`` to outputs."""
     task: Task
+    """What is predicted."""
     name: str
     """Its name in ``MODELS``."""
     settings: Mapping[str, Any]
@@ -87,6 +94,15 @@ class TrainedModel:
     forest: RandomForest | None = None
     """A second member of the ensemble; its weight is among the settings."""
 
+    def __repr__(self) -> str:
+        features = self.model.features
+        return (
+            f"{type(self).__name__} {self.name}, trained on {self.origin.get('dataset', 'other graphs')}: "
+            f"{self.model.parameter_count:,} parameters\n"
+            f"  reads nodes: {features.nodes}; edges: {features.edges}\n"
+            f"  predicts: {self.task.describe()}{'' if self.calibration is None else ', calibrated'}"
+        )
+
     def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs for the graphs ``indices`` (all, if None), in that order; with a forest, those of the ensemble."""
         dataset, indices = self.read(graphs, indices, device)
@@ -95,7 +111,7 @@ class TrainedModel:
         predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None)
         return compute_outputs(predictor, dataset, indices).cpu()
 
-    def predictor(self, num_graphs: int | None = None) -> GraphModel | ForestEnsemble:
+    def predictor(self, num_graphs: int | None = None) -> nn.Module:
         """The module from a batch to outputs: the model, or the ensemble with its forest.
 
         With ``num_graphs``, in the form that is fastest for so many graphs at once on a CPU.
@@ -123,15 +139,20 @@ class TrainedModel:
 
     def read(self, graphs: Graphs, indices: Some, device: Device) -> tuple[PackedDataset, Int[Tensor, "some"]]:
         """The graphs as the model reads them, both on ``device``, and the indices."""
-        dataset = self.align(from_graphs(graphs)).to(device)
+        dataset = self.align(self.to_dataset(graphs)).to(device)
         if next(self.model.parameters()).device != torch.device(device):  # moving a model that is there takes time
             self.to(device)
         return dataset, torch.arange(len(dataset)) if indices is None else indices
 
+    def to_dataset(self, graphs: Graphs) -> PackedDataset:
+        """The graphs with the columns that the model reads; a data set stays as it is."""
+        model = {"features": self.model.features, "vocabularies": self.vocabularies}
+        return read_graphs(graphs, columns=self.columns, **model)
+
     def predict(
         self, graphs: Graphs, indices: Some = None, device: Device = "cpu", *, level: float | None = None
     ) -> dict[str, list]:
-        """Predictions as columns of a table, one row a graph. The graphs may come as a batch (``from_pyg``, ...).
+        """Predictions as columns of a table, one row a graph, for whatever ``from_graphs`` takes, and for one graph.
 
         With a ``level``, of a calibrated model: also sets or intervals that hold the target in that share of cases.
         """
@@ -176,7 +197,7 @@ class TrainedModel:
         """Write the model; the weights go last, so that a folder with weights is whole."""
         content = {
             "mnagt": __version__,
-            "model": {"name": self.name, "settings": dict(self.settings)},
+            "model": {"name": self.name, "settings": dict(self.settings), **self._describe_module()},
             "features": asdict(self.model.features),
             "task": task_to_dict(self.task),
             "origin": dict(self.origin),
@@ -187,22 +208,22 @@ class TrainedModel:
         plugins = [plugin for thing in made_by if (plugin := find_plugin(thing)) is not None]
         content |= {"plugins": list(dict.fromkeys(plugins))} if plugins else {}
         write_json(folder / CONFIG, content)
-        write_text(folder / CARD, _render_card(self))
+        write_text(folder / CARD, render_card(self))
         if self.calibration is not None:
             write_json(folder / CALIBRATION, self.calibration.to_dict())
         weights = _join_weights(self.model, self.forest)
         save_tensors(folder / WEIGHTS, weights, fingerprints(folder / CONFIG, weights))
 
-    def save_pretrained(self, folder: Path | str) -> None:
-        """Write the model, and only that, into a folder of its own: to keep, to hand on."""
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()):
-            raise InputError(f"{folder}: there is something in it already; choose another folder")
-        self.save(folder)
+    def _describe_module(self) -> dict[str, str]:
+        """Where a module of one's own comes from; the folder does not hold it."""
+        if not isinstance(self.model, ModuleModel):
+            return {}
+        cls = type(self.model.module)
+        return {"module": f"{cls.__module__}.{cls.__qualname__}"}
 
     @classmethod
-    def from_pretrained(cls, folder: Path | str) -> "TrainedModel":
-        """The model in ``folder``, as ``load_model``."""
+    def _read_folder(cls, folder: Path) -> "TrainedModel":
+        """As ``load_model``."""
         return load_model(folder)
 
 
@@ -234,17 +255,32 @@ def _parameters_up_to(most: int) -> Iterator[None]:
         hook.remove()
 
 
-def load_model(folder: Path | str) -> TrainedModel:
+class _SkipInit(TorchFunctionMode):
+    """Weights stay uninitialised. On the meta device ``normal_`` would import torch's compiler: a second."""
+
+    SKIPPED = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in self.SKIPPED:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def load_model(folder: Path | str, *, model: nn.Module | None = None) -> TrainedModel:
     """Load the model in a folder, ready to predict.
 
     Nothing is unpickled. Files that changed since they were saved are refused, and config and weights are compared
-    before the model is built.
+    before the model is built. ``model`` is the module that the weights are for, if it was one of your own.
 
     >>> from mnagt import load_model
     >>> load_model("runs/mutag").name
     'mnagt'
     """
-    folder = Path(folder)
+    with use_module(model):
+        return _load(Path(folder))
+
+
+def _load(folder: Path) -> TrainedModel:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the folder that `mnagt train` wrote")
     if not (folder / CONFIG).exists() or not (folder / WEIGHTS).exists():
@@ -252,26 +288,31 @@ def load_model(folder: Path | str) -> TrainedModel:
     check_files(folder)
     weights, note = load_tensors(folder / WEIGHTS)
     content = read_json(folder / CONFIG)
+    _check_version(content, folder / CONFIG)
     try:
         name = content["model"]["name"]
         settings = full_settings(name, content["model"]["settings"])
         features = from_dict(Features, content["features"], where="features")
         task = task_from_dict(content["task"])
         definition = name, settings, features, task.num_outputs
-        with torch.device("meta"), _parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
+        with torch.device("meta"), _SkipInit(), _parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
             expected = _join_weights(*_build(*definition, weights))
     except KeyError as error:
         raise InputError(f"{folder / CONFIG}: no {error} in it; it is damaged or not a model's") from None
     except (TypeError, AttributeError):
         raise InputError(f"{folder / CONFIG}: it is damaged or not a model's; restore it or train again") from None
     except InputError as error:
+        module, reason = content["model"].get("module"), str(error)
+        if isinstance(module, str) and content["model"]["name"] not in MODELS:
+            reason = f"it is for the module {quote(module)}, which no folder holds: load_model(folder, model=...)"
         missing = _missing_plugins(content)
         hint = f"; {describe_missing(missing)}" if missing else ""
-        raise InputError(f"{folder / CONFIG}: {error}{hint}") from None
+        raise InputError(f"{folder / CONFIG}: {reason}{hint}") from None
     renamed = rename_weights(weights)
     check_weights(expected, renamed, folder / WEIGHTS)
     check_fingerprints(folder, weights, note)
-    model, forest = _build(*definition, weights)
+    with _SkipInit():
+        model, forest = _build(*definition, weights)
     model.load_state_dict({name: tensor for name, tensor in renamed.items() if not name.startswith(FOREST)})
     if forest is not None:
         forest.load_state_dict(select_prefix(FOREST, renamed))
@@ -282,6 +323,14 @@ def load_model(folder: Path | str) -> TrainedModel:
     if path.exists():
         calibration = Calibration.from_dict(read_json(path), task, str(path))
     return TrainedModel(model.eval(), task, name, settings, origin, vocabularies, calibration, columns, forest)
+
+
+def _check_version(content: Any, path: Path) -> None:
+    """Refuse a model that a newer version saved, whose settings may mean something else there."""
+    saved = content.get("mnagt") if isinstance(content, dict) else None
+    numbers = re.match(r"(\d{1,6})\.(\d{1,6})(\D|$)", saved) if isinstance(saved, str) else None
+    if numbers and (int(numbers[1]), int(numbers[2])) > tuple(map(int, __version__.split(".")[:2])):
+        raise InputError(f"{path}: saved by mnagt {quote(saved)[1:-1]}, and this is {__version__}; upgrade mnagt")
 
 
 def _missing_plugins(content: Any) -> list[str]:
@@ -310,28 +359,3 @@ def _are_names(content: Any) -> bool:
     return isinstance(content, dict) and all(
         isinstance(names, list) and all(isinstance(name, str) for name in names) for names in content.values()
     )
-
-
-def _render_card(trained: TrainedModel) -> str:
-    """What there is to know about a model, as Markdown (``model_card.md``). Whatever its origin lacks is left out."""
-    from jinja2 import Environment, FileSystemLoader
-
-    folder = FileSystemLoader(Path(__file__).parent)
-    template = Environment(loader=folder, trim_blocks=True, finalize=_escape).get_template("model_card.md")
-    inputs = "; ".join(_describe_columns(trained, kind) for kind in ("node", "edge"))
-    return template.render(trained=trained, inputs=inputs, version=__version__).rstrip() + "\n"
-
-
-def _describe_columns(trained: TrainedModel, kind: str) -> str:
-    has: Columns = getattr(trained.model.features, f"{kind}s")
-    labels, values = (trained.columns.get(f"{kind}_{what}", ()) for what in ("labels", "values"))
-    parts = [f"`{name}` ({count} categories)" for name, count in zip(labels, has.labels, strict=False)]
-    parts += [f"`{name}` (a number)" for name in values]
-    if not parts and has:
-        parts = [f"{len(has.labels)} categorical and {has.values} continuous columns"]
-    return f"{kind}s: {', '.join(parts) or 'nothing'}"
-
-
-def _escape(value: Any) -> str:
-    """Text for a cell of a table: a name from a file may hold anything."""
-    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +16,9 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code import read_functions
 from mnagt.data.readers.code_trees import encode_functions
+from mnagt.data.readers.molecule_table import read_molecule_file
 from mnagt.data.readers.smiles import FEATURES, read_smiles
-from mnagt.data.readers.text_table import TABLES, Table, read_table
+from mnagt.data.readers.text_table import TABLES, Table
 from mnagt.data.registry import find_graph_reader, is_molecule_table, load_dataset
 from mnagt.data.splits import PARTS
 from mnagt.devices import pick_device
@@ -42,7 +44,7 @@ def evaluate(
     device: str = "auto",
     smiles: str | None = None,
     targets: Sequence[str] | None = None,
-) -> dict[str, float | int]:
+) -> dict[str, Any]:
     """Score the model in a folder on a part of its data set, or on all graphs of another.
 
     Args:
@@ -53,13 +55,17 @@ def evaluate(
         smiles: The column of SMILES of another table; by default named as in training.
         targets: Its target columns; by default named as in training.
 
+    Returns:
+        The number of graphs, all metrics of the task, the one that chose the epoch first, and their ``intervals``:
+        low and high end of bootstrap intervals at the level 0.95, by metric.
+
     >>> from mnagt import evaluate
     >>> list(evaluate("runs/mutag"))
-    ['graphs', 'accuracy']
+    ['graphs', 'accuracy', 'rocauc', 'ap', 'mcc', 'f1', 'brier', 'ece', 'intervals']
     """
     if part not in ("all", *PARTS):
         raise InputError(f"part must be one of {', '.join(PARTS)} or all, got {part!r}")
-    folder, trained = Path(folder), load_model(folder)
+    folder, trained = Path(folder), load_models([folder], device=device)
     if dataset is None:
         if smiles or targets:
             raise InputError(
@@ -68,10 +74,13 @@ def evaluate(
         graphs = load_run_dataset(read_run_config(folder))
     elif is_molecule_table(dataset):
         run = _run_config(trained)
-        columns = {"smiles": smiles or run.smiles, "targets": targets or run.targets}
+        columns = {
+            "smiles": smiles or run.smiles,
+            "targets": targets or trained.task.target_columns(None) or run.targets,
+        }
         graphs = load_dataset(dataset, **columns, task=trained.task)
     elif smiles is None and find_graph_reader(dataset):
-        chosen = targets or _run_config(trained).targets
+        chosen = targets or trained.task.target_columns(None) or _run_config(trained).targets
         graphs = load_dataset(dataset, targets=chosen, task=trained.task, columns=trained.columns or None)
     else:
         graphs = load_dataset(dataset, smiles=smiles, targets=targets)
@@ -83,7 +92,8 @@ def evaluate(
             f"{trained.task.describe()}; choose graphs with the same targets"
         )
     output = trained.outputs(graphs, indices, pick_device(device))
-    return {"graphs": len(indices), **trained.task.scores(output, graphs.targets[indices])}
+    task, target = trained.task, graphs.targets[indices]
+    return {"graphs": len(indices), **task.scores(output, target), "intervals": task.score_intervals(output, target)}
 
 
 def _run_config(trained: TrainedModel) -> RunConfig:
@@ -116,7 +126,7 @@ def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
     >>> calibrate("runs/a").calibration == load_model("runs/a").calibration
     True
     """
-    folder, trained = Path(folder), load_model(folder)
+    folder, trained = Path(folder), load_models([folder], device=device)
     dataset, split = load_run_split(folder)
     valid, test = (trained.outputs(dataset, part, pick_device(device)) for part in (split.valid, split.test))
     calibration = fit_calibration(trained.task, valid, dataset.targets[split.valid])
@@ -249,7 +259,7 @@ def select_graphs(
 ) -> SelectedGraphs:
     """The graphs that ``predict`` predicts for, as ``trained`` reads them."""
     if is_molecule_table(dataset):
-        return _select_rows(read_table(Path(dataset).expanduser()), trained, graphs, smiles)
+        return _select_rows(read_molecule_file(Path(dataset).expanduser()), trained, graphs, smiles)
     if smiles is not None:
         raise InputError(f"{dataset}: a column can only be chosen of a table ({', '.join(TABLES)})")
     if is_source(dataset):
@@ -283,7 +293,11 @@ def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None
     if molecules.refused:
         _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table))
     kept, notes = molecules.kept.tolist(), {row.row: row.reason for row in molecules.refused}
+    named = table.find_name_column()
     names = [f"line {table.lines[row]}" for row in kept]
+    if named is not None:
+        given = table.column(named)
+        names = [f"{given[row]}, {line}" if given[row] else line for row, line in zip(kept, names, strict=True)]
     return SelectedGraphs(molecules.graphs, torch.arange(len(kept)), names, table.columns, molecules.kept, notes)
 
 

@@ -1,14 +1,18 @@
 """Every model by name. To add one: a file named after it, and a line here."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from torch import nn
 
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import MOLECULES
 from mnagt.models.config import SklearnConfig, WidthConfig
 from mnagt.models.counts import CountsConfig, counts
+from mnagt.models.descriptor_boosting import DescriptorBoostingConfig, descriptor_boosting
 from mnagt.models.gat import GatConfig, gat
 from mnagt.models.gcn import GcnConfig, gcn
 from mnagt.models.gin import GinConfig, gin
@@ -34,18 +38,27 @@ from mnagt.models.transformer import TransformerConfig, transformer
 from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
 from mnagt.models.wl_linear import WLCountsConfig, WLLinearConfig, wl_linear
 from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.module_model import ModuleModel
 from mnagt.registry import add_entry, lookup
-from mnagt.settings import from_dict
+from mnagt.settings import Settings, from_dict
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model: its settings, and the function that builds it from them."""
+    """A model: its settings, and the function that builds it from them.
+
+    >>> MODELS["gin"].config().depth, MODELS["gin"].summary
+    (4, 'Sums over neighbours through small networks')
+    """
 
     config: type
+    """Its settings, a frozen dataclass that inherits from ``ModelConfig``."""
     build: Callable[[Any, Features, int], GraphModel]
+    """From settings, features and number of outputs to the model."""
     family: str
+    """Where ``mnagt models`` lists it."""
     paper: str
+    """What ``mnagt models`` shows as its paper."""
     reads: Features | None = None
     """The columns that graphs must have; None for any."""
 
@@ -92,7 +105,11 @@ MODELS: dict[str, Entry] = {
     "counts": Entry(CountsConfig, counts, "features", "Shervashidze 2011"),
     "wl-linear": Entry(WLLinearConfig, wl_linear, "features", "Shervashidze 2011"),
     "morgan-forest": Entry(MorganForestConfig, morgan_forest, "features", "Rogers 2010", reads=MOLECULES),
+    "descriptor-boosting": Entry(
+        DescriptorBoostingConfig, descriptor_boosting, "features", "Friedman 2001", reads=MOLECULES
+    ),
 }
+"""Every model by name. ``register_model`` adds one."""
 
 
 def register_model(
@@ -124,6 +141,29 @@ def register_model(
         return build
 
     return add
+
+
+@dataclass(frozen=True)
+class ModuleConfig(Settings):
+    """A module of one's own comes with its settings."""
+
+
+@contextmanager
+def use_module(module: nn.Module | None) -> Iterator[str]:
+    """Within the block, ``MODELS`` has ``module`` by the name of its class, which is yielded; '' where it is None."""
+    if module is None:
+        yield ""
+        return
+    name = type(module).__name__
+
+    def build(config: ModuleConfig, features: Features, outputs: int) -> GraphModel:
+        return ModuleModel(module, features, outputs)
+
+    add_entry(MODELS, name, Entry(ModuleConfig, build, "own", "own"), "model")
+    try:
+        yield name
+    finally:
+        del MODELS[name]
 
 
 def full_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

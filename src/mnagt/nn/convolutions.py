@@ -70,7 +70,15 @@ def ends(graph: GraphBatch) -> "Ends":
 
 
 class GCN(nn.Module):
-    r""":math:`\hat A X W` (Kipf & Welling, 2017)."""
+    r""":math:`\hat A X W` (Kipf & Welling, 2017).
+
+    Args:
+        dim: width of node vectors.
+        edges: the columns that edges have; not read.
+
+    >>> GCN(8)(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0], [1]]), [3])).shape
+    torch.Size([3, 8])
+    """
 
     def __init__(self, dim: int, edges: Columns | None = None) -> None:
         super().__init__()
@@ -87,6 +95,14 @@ class GCNE(nn.Module):
               \sum_{e: u \to v} \frac{\mathrm{ReLU}(h_u + e)}{\sqrt{d_u d_v}}, \qquad h = XW
 
     The degrees :math:`d` count the node itself; :math:`s`, learned, is what the edge from it to itself would carry.
+
+    Args:
+        dim: width of node vectors.
+        edges: the columns that edges have; each gets a vector.
+
+    >>> graph = GraphBatch.from_edges(torch.tensor([[0], [1]]), [3], edge_labels=torch.tensor([[2]]))
+    >>> GCNE(8, Columns(labels=(4,)))(torch.ones(3, 8), graph).shape
+    torch.Size([3, 8])
     """
 
     def __init__(self, dim: int, edges: Columns) -> None:
@@ -106,6 +122,13 @@ class SAGE(nn.Module):
     r""":math:`W_1 x_v + W_2\, \mathrm{mean}_{u \to v}\, x_u` (Hamilton et al., 2017), without bias: a norm follows.
 
     Where edges carry columns, :math:`\mathrm{ReLU}(x_u + e)` takes the place of :math:`x_u`.
+
+    Args:
+        dim: width of node vectors.
+        edges: the columns that edges have; None for none.
+
+    >>> SAGE(8)(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0], [1]]), [3])).shape
+    torch.Size([3, 8])
     """
 
     def __init__(self, dim: int, edges: Columns | None = None) -> None:
@@ -130,6 +153,15 @@ class GAT(nn.Module):
 
     in each head, heads side by side. The edge's term is there where edges carry columns; from a node to itself it is
     the mean over the edges into the node.
+
+    Args:
+        dim: width of node vectors.
+        edges: the columns that edges have; None for none.
+        heads: heads of attention; they divide ``dim``.
+        slope: of LeakyReLU below zero.
+
+    >>> GAT(8, heads=2)(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0], [1]]), [3])).shape
+    torch.Size([3, 8])
     """
 
     def __init__(self, dim: int, edges: Columns | None = None, *, heads: int = 4, slope: float = 0.2) -> None:
@@ -188,7 +220,16 @@ class GAT(nn.Module):
 
 
 class GIN(nn.Module):
-    r""":math:`\mathrm{MLP}(x_v + \sum_{u \to v} x_u)` (Xu et al., 2019), with its epsilon at 0."""
+    r""":math:`\mathrm{MLP}(x_v + \sum_{u \to v} x_u)` (Xu et al., 2019), with its epsilon at 0.
+
+    Args:
+        dim: width of node vectors.
+        edges: the columns that edges have; not read.
+        hidden: width within the MLP; ``dim`` if None.
+
+    >>> GIN(8)(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0], [1]]), [3])).shape
+    torch.Size([3, 8])
+    """
 
     def __init__(self, dim: int, edges: Columns | None = None, *, hidden: int | None = None) -> None:
         super().__init__()
@@ -199,7 +240,17 @@ class GIN(nn.Module):
 
 
 class GINE(nn.Module):
-    r""":math:`\mathrm{MLP}(x_v + \sum_{e: u \to v} \mathrm{ReLU}(x_u + e))` (Hu et al., 2020): GIN that reads edges."""
+    r""":math:`\mathrm{MLP}(x_v + \sum_{e: u \to v} \mathrm{ReLU}(x_u + e))` (Hu et al., 2020): GIN that reads edges.
+
+    Args:
+        dim: width of node vectors.
+        edges: the columns that edges have; each gets a vector.
+        hidden: width within the MLP; ``dim`` if None.
+
+    >>> graph = GraphBatch.from_edges(torch.tensor([[0], [1]]), [3], edge_labels=torch.tensor([[2]]))
+    >>> GINE(8, Columns(labels=(4,)))(torch.ones(3, 8), graph).shape
+    torch.Size([3, 8])
+    """
 
     def __init__(self, dim: int, edges: Columns, *, hidden: int | None = None) -> None:
         super().__init__()
@@ -212,6 +263,12 @@ class GINE(nn.Module):
 
 class Block(nn.Module):
     """A convolution, BatchNorm and ReLU, with dropout: one layer of a GNN.
+
+    Args:
+        conv: module from (x, graph) to x.
+        dim: width of node vectors.
+        dropout: share of entries dropped in training.
+        relu: whether ReLU follows the norm.
 
     >>> Block(GIN(8), dim=8)(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0], [1]]), [3])).shape
     torch.Size([3, 8])
@@ -227,6 +284,7 @@ class Block(nn.Module):
 
 
 CONVOLUTIONS: dict[str, Callable[[int, Columns], nn.Module]] = {"gcn": GCN, "gcne": GCNE, "gin": GIN, "gine": GINE}
+"""Convolutions by name, each built from (dim, edges): what the setting ``conv`` may be."""
 
 
 def resolve_convolution(name: str, edges: Columns) -> str:

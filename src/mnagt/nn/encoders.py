@@ -1,6 +1,7 @@
 """From the raw columns of nodes and edges to vectors."""
 
 from collections.abc import Callable
+from itertools import accumulate, product
 from math import prod
 
 import torch
@@ -28,8 +29,8 @@ class Categorical(nn.Module):
 
     def __init__(self, sizes: tuple[int, ...], dim: int) -> None:
         super().__init__()
-        rows = torch.tensor([size + 1 for size in sizes])
-        self.register_buffer("offsets", rows.cumsum(0) - rows + 1, persistent=False)
+        first = [0, *accumulate(size + 1 for size in sizes)][:-1]
+        self.register_buffer("offsets", torch.tensor([row + 1 for row in first]), persistent=False)
         self.table = nn.Embedding(sum(sizes) + len(sizes), dim)
         nn.init.normal_(self.table.weight, std=len(sizes) ** -0.5)
 
@@ -100,7 +101,7 @@ class EdgeEncoder(nn.Module):
         self.columns = ColumnEncoder(columns, dim, "edges")
         self.sizes = tuple(size + 1 for size in columns.labels)  # 'none' counts too
         is_few = not columns.values and prod(self.sizes) <= MAX_KINDS
-        kinds = torch.cartesian_prod(*map(torch.arange, self.sizes)).view(-1, len(self.sizes)) - 1 if is_few else None
+        kinds = torch.tensor(list(product(*(range(-1, size - 1) for size in self.sizes)))) if is_few else None
         self.register_buffer("kinds", kinds, persistent=False)
 
     def forward(self, graph: GraphBatch) -> EdgeVectors:

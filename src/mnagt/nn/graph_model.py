@@ -130,6 +130,8 @@ class SklearnModel(GraphModel):
 def make_head(kind: HeadKind, width: int, dim: int, outputs: int, dropout: float = 0.0) -> nn.Sequential:
     """From a graph vector of ``width`` columns to ``outputs``: 'linear', or 'mlp' with a hidden layer of ``dim``.
 
+    ``kind`` is one of these; ``dropout`` is that of the hidden layer.
+
     >>> make_head("linear", 8, 8, 2)
     Sequential(
       (0): Linear(in_features=8, out_features=2, bias=True)

@@ -21,14 +21,26 @@ from mnagt.ops.functional import scaled_add
 
 
 class IdentityResidual(nn.Module):
-    """The residual of the original Transformer: X."""
+    """The residual of the original Transformer: X.
+
+    >>> IdentityResidual()(torch.ones(1, 2), GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1]))
+    tensor([[1., 1.]])
+    """
 
     def forward(self, x: NodeVectors, graph: GraphBatch) -> NodeVectors:
         return x
 
 
 class PropagatedResidual(nn.Module):
-    r"""The residual of eq. 11: :math:`\hat A X`."""
+    r"""The residual of eq. 11: :math:`\hat A X`.
+
+    Args:
+        norm: normalisation of the adjacency, 'sym' or 'row'.
+
+    >>> graph = GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [2])
+    >>> PropagatedResidual("row")(torch.tensor([[1.0], [3.0]]), graph).tolist()
+    [[2.0], [2.0]]
+    """
 
     def __init__(self, norm: Norm = "sym") -> None:
         super().__init__()
@@ -50,7 +62,15 @@ class SkipResidual(nn.Module):
 
 
 class LayerScale(nn.Module):
-    """Each column of a branch times a learned factor, small at first (Touvron et al., 2021)."""
+    """Each column of a branch times a learned factor, small at first (Touvron et al., 2021).
+
+    Args:
+        dim: columns of x.
+        start: the factor at first.
+
+    >>> LayerScale(2, start=0.5)(torch.ones(1, 2)).tolist()
+    [[0.5, 0.5]]
+    """
 
     def __init__(self, dim: int, start: float) -> None:
         super().__init__()
@@ -142,6 +162,12 @@ def add_branch(
 def feed_forward(dim: int, hidden: int, dropout: float = 0.0, activation: type[nn.Module] = nn.GELU) -> nn.Sequential:
     """Two linear maps with an activation and dropout between, from x to x.
 
+    Args:
+        dim: width of x.
+        hidden: width between the maps.
+        dropout: share of hidden entries dropped in training.
+        activation: class of the module between the maps.
+
     >>> feed_forward(8, 16)[0]
     Linear(in_features=8, out_features=16, bias=True)
     """
@@ -153,6 +179,14 @@ class PostNormLayer(Layer):
 
     .. math:: Z' = \mathrm{norm}(\mathrm{MNA}(X) + \mathrm{residual}(X)), \qquad
               X' = \mathrm{norm}(\mathrm{FFN}(Z') + Z')
+
+    Arguments are those of ``Layer``.
+
+    >>> from mnagt.attention.kernels import Hop
+    >>> attention, norms = MultiKernelAttention(8, [Hop(0)], heads=2, head_dim=4), (nn.LayerNorm(8), nn.LayerNorm(8))
+    >>> layer = PostNormLayer(attention, Adaptive(8, 1), IdentityResidual(), feed_forward(8, 16), norms)
+    >>> layer(torch.ones(3, 8), GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])).shape
+    torch.Size([3, 8])
     """
 
     def combine(self, x: NodeVectors, residual: NodeVectors, graph: GraphBatch) -> NodeVectors:

@@ -58,7 +58,14 @@ def attend(
 
 
 class AttentionWeights(NamedTuple):
-    """What :class:`MultiNeighborhoodAttention` weighs."""
+    """What :class:`MultiNeighborhoodAttention` weighs.
+
+    >>> import torch
+    >>> attention, edge_index = MultiNeighborhoodAttention(8, heads=2, hops=1), torch.tensor([[0, 1], [1, 0]])
+    >>> _, weights = attention(torch.ones(3, 8), edge_index, return_weights=True)
+    >>> weights.kernels.shape, weights.pairs[0].shape  # of one graph with three nodes
+    (torch.Size([3, 2]), torch.Size([2, 2, 3, 3]))
+    """
 
     kernels: Float[Tensor, "nodes kernels"] | None
     """The weight of each kernel at each node; None where the mixer has no weights."""

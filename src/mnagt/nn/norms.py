@@ -24,6 +24,12 @@ class Norm(nn.Module):
         dim: columns of x.
         rows: what a row of x belongs to, which tells how many rows of a padded batch are real.
         is_autocast: the output only goes into matrix products. Under autocast on a GPU it then has their dtype.
+
+    >>> class Halved(Norm):
+    ...     def forward(self, x, graph=None):
+    ...         return x / 2
+    >>> Halved(1)(torch.tensor([[3.0]]))
+    tensor([[1.5000]])
     """
 
     def __init__(self, dim: int, *, rows: Rows = "nodes", is_autocast: bool = False) -> None:
@@ -44,6 +50,13 @@ class BatchNorm(Norm):
 
     A single row has no variance: it is normalised as in evaluation. With a ``process_group`` the statistics are over
     the rows of all its ranks; each of them must then call the same norms in the same order.
+
+    Args:
+        dim: columns of x.
+        affine: whether columns have a learned factor and constant.
+        relu: whether ReLU follows.
+        momentum: share of a batch in the running statistics.
+        rest: ``rows`` and ``is_autocast``, as of ``Norm``.
 
     >>> BatchNorm(1)(torch.tensor([[1.0], [3.0]])).round(decimals=2).tolist()
     [[-1.0], [1.0]]
@@ -154,7 +167,15 @@ def _set_in_norms(model: nn.Module, name: str, value: Any) -> Iterator[None]:
 
 
 class LayerNorm(Norm):
-    """``torch.nn.LayerNorm`` over the columns of each row."""
+    """``torch.nn.LayerNorm`` over the columns of each row.
+
+    Args:
+        dim: columns of x.
+        rest: ``rows`` and ``is_autocast``, as of ``Norm``.
+
+    >>> LayerNorm(2)(torch.tensor([[1.0, 3.0]])).detach().round(decimals=2).tolist()
+    [[-1.0, 1.0]]
+    """
 
     def __init__(self, dim: int, **rest: Any) -> None:
         super().__init__(dim, **rest)
@@ -165,7 +186,11 @@ class LayerNorm(Norm):
 
 
 class NoNorm(Norm):
-    """Leaves x as it is."""
+    """Leaves x as it is.
+
+    >>> NoNorm(2)(torch.tensor([[1.0, 3.0]]))
+    tensor([[1., 3.]])
+    """
 
     def forward(self, x: Float[Tensor, "rows dim"], graph: GraphBatch | None = None) -> Float[Tensor, "rows dim"]:
         return x
@@ -193,3 +218,4 @@ def pre_norms(norm: type[Norm], dim: int) -> tuple[Norm, Norm]:
 
 
 NORMS: dict[str, type[Norm]] = {"batch": BatchNorm, "layer": LayerNorm, "none": NoNorm}
+"""Norms by name, each built from (dim,)."""

@@ -22,6 +22,9 @@ class Readout(nn.Module):
 
     A readout of one's own defines ``forward``; ``prepare`` may add to the nodes and the graph before the layers.
 
+    Args:
+        dim: width of node vectors and of the vectors of graphs.
+
     >>> class Last(Readout):
     ...     def forward(self, x, graph):
     ...         return x[graph.node_ptr[1:] - 1]
@@ -56,14 +59,24 @@ class Sum(Readout):
 
 
 class Mean(Readout):
-    """The mean of a graph's node vectors."""
+    """The mean of a graph's node vectors; zero for a graph without nodes.
+
+    >>> graph = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2])
+    >>> Mean(1)(torch.tensor([[1.0], [2.0], [4.0]]), graph).tolist()
+    [[1.0], [3.0]]
+    """
 
     def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         return graph.nodes_of @ x / graph.node_ptr.diff().clamp(min=1)[:, None].to(x.dtype)
 
 
 class Max(Readout):
-    """The largest entry of each column; zero for a graph without nodes."""
+    """The largest entry of each column; zero for a graph without nodes.
+
+    >>> graph = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2])
+    >>> Max(1)(torch.tensor([[1.0], [2.0], [4.0]]), graph).tolist()
+    [[1.0], [4.0]]
+    """
 
     def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
         index = graph.graph_of_node[:, None].expand_as(x)
@@ -71,7 +84,11 @@ class Max(Readout):
 
 
 class SumMeanMax(Readout):
-    """A linear map of sum, mean and largest entries side by side: how much, of what kind, and whether at all."""
+    """A linear map of sum, mean and largest entries side by side: how much, of what kind, and whether at all.
+
+    >>> SumMeanMax(8)(torch.ones(3, 8), GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2])).shape
+    torch.Size([2, 8])
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
@@ -91,7 +108,12 @@ def softmax_within(score: Float[Tensor, "nodes 1"], graph: GraphBatch) -> Float[
 
 
 class Attention(Readout):
-    r""":math:`\sum_v \alpha_v x_v` with :math:`\alpha` the softmax over the graph's nodes of a learned score."""
+    r""":math:`\sum_v \alpha_v x_v` with :math:`\alpha` the softmax over the graph's nodes of a learned score.
+
+    >>> graph, readout = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2]), Attention(8)
+    >>> readout(torch.ones(3, 8), graph).shape, readout.weights(torch.ones(3, 8), graph).flatten().tolist()
+    (torch.Size([2, 8]), [1.0, 0.5, 0.5])
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
@@ -105,7 +127,13 @@ class Attention(Readout):
 
 
 class VirtualNode(Readout):
-    """A learned node in every graph, joined to all nodes by edges; its vector is that of the graph."""
+    """A learned node in every graph, joined to all nodes by edges; its vector is that of the graph.
+
+    >>> graph, readout = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2]), VirtualNode(8)
+    >>> x, more = readout.prepare(torch.ones(3, 8), graph)
+    >>> x.shape, more.num_edges, readout(x, more).shape
+    (torch.Size([5, 8]), 6, torch.Size([2, 8]))
+    """
 
     is_connected = True
 
@@ -125,7 +153,13 @@ class VirtualNode(Readout):
 
 
 class ClsNode(VirtualNode):
-    """A learned node that takes part in attention and has no edges."""
+    """A learned node that takes part in attention and has no edges.
+
+    >>> graph = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2])
+    >>> x, more = ClsNode(8).prepare(torch.ones(3, 8), graph)
+    >>> x.shape, more.num_edges
+    (torch.Size([5, 8]), 0)
+    """
 
     is_connected = False
 
@@ -134,6 +168,13 @@ class Concat(Readout):
     """Several readouts side by side, then BatchNorm over the graphs of the batch.
 
     The last part is the first to prepare: what it reads off the graph must not depend on nodes that others add.
+
+    Args:
+        parts: the readouts.
+
+    >>> readout = Concat([Sum(8), Max(8)])
+    >>> readout(torch.ones(3, 8), GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2])).shape
+    torch.Size([2, 16])
     """
 
     def __init__(self, parts: Sequence[Readout]) -> None:
@@ -163,6 +204,7 @@ READOUTS: dict[str, type[Readout]] = {
     "virtual-node": VirtualNode,
     "cls": ClsNode,
 }
+"""Readouts by name, each built from (dim,): what the setting ``readout`` may be."""
 
 
 def register_readout(name: str) -> Callable[[type[Readout]], type[Readout]]:

@@ -59,8 +59,10 @@ class WLFeatures(NodeSum):
         self.dropout, self.min_graphs = dropout, min_graphs
         self.table = nn.Embedding(iterations * vocabulary_size, dim)
         nn.init.normal_(self.table.weight, std=0.1)
-        hashed = torch.arange(SLOTS) % vocabulary_size + vocabulary_size * torch.arange(iterations)[:, None]
-        self.register_buffer("row", hashed.int().flatten())
+        self.register_buffer("row", torch.empty(iterations * SLOTS, dtype=torch.int32))
+        if not self.row.is_meta:  # where arithmetic would import torch's compiler, which takes a second
+            hashed = torch.arange(SLOTS) % vocabulary_size + vocabulary_size * torch.arange(iterations)[:, None]
+            self.row.copy_(hashed.flatten())
 
     @property
     def encodings(self) -> dict[str, int]:

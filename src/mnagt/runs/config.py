@@ -3,8 +3,19 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from mnagt.errors import InputError
-from mnagt.settings import Fraction, Ge, NonNegativeFloat, NonNegativeInt, PositiveInt, Settings
+from mnagt.data.table_config import TableConfig
+from mnagt.errors import InputError, quote
+from mnagt.settings import (
+    Fraction,
+    Ge,
+    Gt,
+    Le,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Settings,
+    describe_fields,
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +43,23 @@ class TrainConfig(Settings):
     """Largest norm of the gradient; 0 for no limit."""
     selection_window: PositiveInt = 10
     """Keep the epoch with the best mean validation score over this many epochs; a shorter run keeps its last."""
+    patience: NonNegativeInt = 0
+    """Stop early: end training once so many epochs in a row have brought no better score; 0 to train to the end."""
+    metric: str = "auto"
+    """Validation score that chooses the epoch; auto is the data set's own. Two classes: accuracy, rocauc, ap, mcc, f1,
+    brier, ece; more: accuracy, mcc, macro_f1, brier, ece; labels: ap, rocauc, mcc, f1, brier, ece; numbers: rmse, mae,
+    r2, spearman."""
+    train_share: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Share of the training graphs that is used, drawn at random: for learning curves."""
     ema_decay: Fraction = 0.0
     """Validate and keep an exponential moving average of the weights with this decay a step (0.99); 0 for none."""
     class_weights: bool = False
     """Weight the classes in the loss inversely to their frequency in the training part."""
+    target_weights: tuple[float, ...] = ()
+    """Weight of each target column in the loss, in the order of the columns; all the same by default."""
+    target_transform: Literal["standardise", "log", "rank", "none"] = "standardise"
+    """What is learned of numbers, fitted to the training part and inverted in predictions: standardised values, those
+    of the logarithm, normal scores of the ranks, or the values as they are."""
     label_smoothing: Fraction = 0.0
     """Share of each target that the loss spreads evenly over all classes; 0 for none."""
     precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
@@ -59,10 +83,23 @@ class SplitConfig(Settings):
     'stratified'
     """
 
-    kind: Literal["auto", "official", "random", "stratified", "group", "scaffold", "files"] = "auto"
-    """The official split, that the data set brings; random 8:1:1; one fold of a stratified k-fold; 8:1:1 with the
-    groups that a column names kept together; molecules by their scaffold; or index files. auto is the official one
-    where there is one, else random."""
+    kind: Literal[
+        "auto",
+        "official",
+        "random",
+        "stratified",
+        "group",
+        "time",
+        "scaffold",
+        "butina",
+        "kmeans",
+        "kennard-stone",
+        "files",
+    ] = "auto"
+    """The official split, that the data set or a column of it brings; random; one fold of a stratified k-fold; at
+    random with the groups that a column names kept together; by the times in a column, the last tested; molecules by
+    scaffold, by Butina or k-means clusters of their fingerprints, or in the order of Kennard and Stone; or index files.
+    auto is the official one where there is one, by scaffold for other tables of molecules, and else random."""
     seed: NonNegativeInt = 0
     """Seed of the split, apart from that of the run."""
     folds: Annotated[int, Ge(3)] = 10
@@ -72,13 +109,33 @@ class SplitConfig(Settings):
     folder: str | None = None
     """Where the index files train, valid and test lie (.csv.gz, .csv or .txt, one graph index a line)."""
     column: str | None = None
-    """The column whose values are the groups, of a split by groups."""
+    """The column that says the part of each graph (train, valid or test); with --split group its group, with --split
+    time its date (2024-05-31) or a number."""
+    clusters: PositiveInt = 20
+    """Clusters of a k-means split."""
+    cutoff: Fraction = 0.4
+    """Largest Tanimoto distance of a molecule to the centre of its Butina cluster."""
+    sizes: tuple[float, ...] = (0.8, 0.1, 0.1)
+    """Shares of training, validation and test part, of a split that is computed; folds have their own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, kind in (("fold", "stratified"), ("folder", "files"), ("column", "group")):
-            if self.kind != kind and getattr(self, name):
-                raise InputError(f"split.{name} is for a split of kind {kind!r}, and this one is {self.kind!r}")
+        for name, kinds in _KINDS_OF_FIELDS.items():
+            if self.kind not in kinds and getattr(self, name) != describe_fields(SplitConfig)[name].default:
+                raise InputError(f"split.{name} is for a split of kind {kinds[0]!r}, and this one is {self.kind!r}")
+        if len(self.sizes) != 3 or min(self.sizes) <= 0:
+            raise InputError(f"split.sizes are three shares above 0 (0.8,0.1,0.1), got {quote(self.sizes)}")
+
+
+_KINDS_OF_FIELDS = {
+    "fold": ("stratified",),
+    "folder": ("files",),
+    "column": ("group", "time", "auto", "official"),
+    "clusters": ("kmeans",),
+    "cutoff": ("butina",),
+    "sizes": ("random", "auto", "official", "group", "time", "scaffold", "butina", "kmeans", "kennard-stone"),
+}
+"""Fields that only some kinds of splits have."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +154,24 @@ class RunConfig(Settings):
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the model that differ from its defaults."""
     train: TrainConfig = TrainConfig()
+    """Settings of training."""
     split: SplitConfig = SplitConfig()
+    """Settings of the split."""
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
     smiles: str | None = None
     """Column of SMILES in a table of molecules, where it cannot be guessed."""
     targets: tuple[str, ...] | None = None
     """Columns to learn in a table or in graphs of your own, where they cannot be guessed."""
-    task: Literal["auto", "single-label", "multi-label", "regression"] = "auto"
-    """What the columns of a table ask for: a class, yes or no to each, or numbers; auto goes by what they hold."""
+    task: Literal["auto", "single-label", "multi-label", "regression", "censored-regression"] = "auto"
+    """What the columns of a table ask for: a class, yes or no to each, numbers, or numbers and bounds (>10); auto goes
+    by what they hold."""
+    table: TableConfig = TableConfig()
+    """Settings of reading a table of molecules."""
+    by_data: tuple[str, ...] = ()
+    """Settings that follow the data (``runs/defaults.py``): those that neither a recipe nor an option sets."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.table.valid or self.table.test) and self.split.kind not in ("auto", "official"):
+            raise InputError(f"--valid and --test are the split; leave out --split {self.split.kind}")

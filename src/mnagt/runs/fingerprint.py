@@ -13,6 +13,12 @@ from mnagt.tasks import task_to_dict
 
 _COLUMNS = ("node_labels", "node_values", "edge_labels", "edge_values")
 _TENSORS = ("node_ptr", "edge_ptr", "source", "in_degree", "targets", *_COLUMNS)
+_LATER_FIELDS = {
+    "single-label": {"metric": "accuracy"},
+    "multi-label": {"target_weights": ()},
+    "regression": {"metric": "rmse", "transform": "standardise", "knots": (), "target_weights": ()},
+}
+"""Fields of tasks that digests before them lack, with their defaults: they count only where they differ."""
 _CHUNK = 2**22
 """Rows that are converted at once: columns of a memory-mapped data set are never copied as a whole."""
 
@@ -31,7 +37,9 @@ def dataset_fingerprint(dataset: PackedDataset) -> dict[str, Any]:
             for chunk in tensor.split(_CHUNK):
                 digest.update(chunk.to("cpu", dtype).contiguous().numpy().data)
     names = {column: list(names) for column, names in dataset.vocabularies.items()}
-    digest.update(json.dumps([task_to_dict(dataset.task), names], sort_keys=True).encode())
+    later = _LATER_FIELDS.get(dataset.task.kind, {})
+    task = {name: value for name, value in task_to_dict(dataset.task).items() if later.get(name, ...) != value}
+    digest.update(json.dumps([task, names], sort_keys=True).encode())
     return _counts(dataset) | {"digest": digest.hexdigest()}
 
 
@@ -59,7 +67,7 @@ def _digest_of_0_1_study(dataset: PackedDataset) -> str:
     """What 0.1 kept in ledgers and in shared studies: all tensors as they are stored."""
     digest = hashlib.blake2b(digest_size=12)
     for field in fields(dataset):
-        if isinstance(value := getattr(dataset, field.name), Tensor):
+        if isinstance(value := getattr(dataset, field.name), Tensor) and field.name != "same_as":  # not in 0.1
             digest.update(f"{field.name} {value.dtype} {tuple(value.shape)}".encode())
             digest.update(value.cpu().contiguous().numpy().data)
     return digest.hexdigest()

@@ -1,11 +1,12 @@
 """Reading the folder of a run: its settings, its data set and its split."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.split_columns import SplitColumn
 from mnagt.data.registry import load_dataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError, quote
@@ -15,12 +16,35 @@ from mnagt.runs.fingerprint import dataset_fingerprint, matches_fingerprint
 from mnagt.runs.recipes import parse_run_config
 
 RUN, SPLIT, LAST, RESULT = "run.json", "split.json", "last.safetensors", "result.json"
+RUNS = "runs.json"
+"""In a folder of several runs (``training/several_runs.py``): their kind, number and settings."""
+
+
+def list_runs(folder: Path) -> list[Path]:
+    """The folders of the runs in a folder of several; the folder itself, if it is that of one."""
+    if not (folder / RUNS).exists():
+        return [folder]
+    content = read_json(folder / RUNS)
+    names = content.get("runs") if isinstance(content, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
+        raise InputError(f"{folder / RUNS}: damaged or not of several runs; restore it or train again")
+    return [folder / name for name in names]
+
+
+_COLUMN_HOLDS: dict[str, Literal["groups", "times"]] = {"group": "groups", "time": "times"}
+"""What the split column holds, by the kind of the split; else parts."""
 
 
 def load_run_dataset(config: RunConfig) -> PackedDataset:
     """Load the data set that a run is about."""
+    column = config.split.column
     return load_dataset(
-        config.dataset, smiles=config.smiles, targets=config.targets, task=config.task, group=config.split.column
+        config.dataset,
+        smiles=config.smiles,
+        targets=config.targets,
+        task=config.task,
+        group=column and SplitColumn(column, _COLUMN_HOLDS.get(config.split.kind, "parts")),
+        options=config.table,
     )
 
 

@@ -15,11 +15,14 @@ Settings at the top of a file hold for all its recipes. A table ``[models.NAME]`
 The model is the one that the table is named after, unless it says ``model``. A file without ``[models]`` is one recipe.
 """
 
+import logging
+import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from mnagt.data.registry import DATASETS
 from mnagt.errors import InputError, join_names
 from mnagt.migrations import rename_settings
 from mnagt.models.registry import MODELS
@@ -27,12 +30,24 @@ from mnagt.registry import lookup
 from mnagt.runs.config import RunConfig
 from mnagt.settings import from_dict, read_toml
 
+_log = logging.getLogger(__name__)
+
 
 def shipped_recipe(dataset: str, model: str) -> RunConfig | None:
     """The recipe that comes with the package for a model on a data set, if there is one."""
     file = _shipped_file(dataset)
     has_recipe = file.is_file() and model in read_toml(file)["models"]
     return _read_file(file, model)[model] if has_recipe else None
+
+
+def find_recipe(dataset: str | None, model: str) -> str:
+    """The name of the recipe that comes with the package for a model on a data set; 'none' if there is none."""
+    if dataset is None or dataset not in DATASETS or shipped_recipe(dataset, model) is None:
+        return "none"
+    name = f"{dataset.lower()}/{model}"
+    if os.environ.get("RANK", "0") == "0":  # torchrun starts several processes
+        _log.info("settings of the recipe %s; options override them, the recipe 'none' ignores them", name)
+    return name
 
 
 def read_recipe(name: Path | str) -> RunConfig:

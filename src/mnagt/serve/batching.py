@@ -1,12 +1,53 @@
-"""Requests that arrive together are processed as one batch."""
+"""Threads beside the event loop: one that processes requests in batches, and one that processes them one at a time."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class AbandonedError(Exception):
+    """Nobody waits for the result any more."""
+
+
+class Worker:
+    """Calls functions one at a time in a thread of its own; at most ``max_waiting`` wait or run.
+
+    A caller that gives up (it is cancelled) cancels its call: one that waits is never made. One that runs can find out
+    through its argument, a function that raises ``AbandonedError`` from then on.
+    """
+
+    def __init__(self, max_waiting: int) -> None:
+        self.waiting, self._max_waiting = 0, max_waiting
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="worker")
+        self._is_closed = threading.Event()
+
+    async def run(self, function: Callable[[Callable[[], None]], Result]) -> Result:
+        """Wait for ``function(check)``. Raises ``asyncio.QueueFull`` if too many wait."""
+        if self.waiting >= self._max_waiting:
+            raise asyncio.QueueFull
+        is_abandoned = threading.Event()
+
+        def check() -> None:
+            if is_abandoned.is_set() or self._is_closed.is_set():
+                raise AbandonedError
+
+        self.waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, check))
+        finally:
+            self.waiting -= 1
+            is_abandoned.set()
+
+    def close(self) -> None:
+        """Drop all calls; the one that runs ends at its next check."""
+        self._is_closed.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Batcher(Generic[Item, Result]):
@@ -28,6 +69,7 @@ class Batcher(Generic[Item, Result]):
         self._waiting: asyncio.Queue[tuple[Item, asyncio.Future[Result]]] = asyncio.Queue(max_waiting)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batcher")
         self._task: asyncio.Task[None] | None = None
+        self.waiting = 0
 
     async def submit(self, item: Item) -> Result:
         """Wait for the result of ``item``. Raises ``asyncio.QueueFull`` if too many items wait."""
@@ -35,7 +77,11 @@ class Batcher(Generic[Item, Result]):
         self._waiting.put_nowait((item, future))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        return await future
+        self.waiting += 1
+        try:
+            return await future
+        finally:
+            self.waiting -= 1
 
     def close(self) -> None:
         """Drop waiting items; the thread ends after its batch."""

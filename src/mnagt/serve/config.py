@@ -16,6 +16,8 @@ class ServeConfig(Settings):
     """Port to listen on."""
     token: str = ""
     """Bearer token that requests must send; none is needed if empty."""
+    hosts: tuple[str, ...] = ()
+    """Host names that requests may be sent to, besides addresses, localhost and this machine's name; * for any."""
     workers: PositiveInt = 1
     """Processes, each with a copy of the model."""
     threads: PositiveInt = 1
@@ -42,6 +44,16 @@ class ServeConfig(Settings):
     """Most characters of a SMILES."""
     seconds: Annotated[float, Gt(0)] = 20.0
     """Time limit of a request, in seconds."""
+    header_seconds: Annotated[float, Gt(0)] = 10.0
+    """Time in which a connection must send the head of a request."""
+    body_seconds: Annotated[float, Gt(0)] = 20.0
+    """Time in which the body of a request must come."""
+    idle_seconds: PositiveInt = 5
+    """Time after which a connection without requests is closed."""
+    shutdown_seconds: PositiveInt = 10
+    """Time that requests under way have when the service ends."""
+    access_log: bool = False
+    """Write a line of JSON for each request to standard error."""
 
     @property
     def max_graph_nodes(self) -> int:

@@ -1,47 +1,86 @@
-"""Counters and histograms in Prometheus's text format."""
+"""Counters, gauges and histograms in Prometheus's text format, summed over the worker processes of a service."""
 
-from bisect import bisect_left
+import json
+import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from mnagt.graphs.memory import resident_memory
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-
-
-class Histogram:
-    """Counts of values up to each bound."""
-
-    def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
-        self.name, self.text, self.bounds = name, text, bounds
-        self.counts, self.total = [0] * (len(bounds) + 1), 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def to_lines(self) -> list[str]:
-        lines, cumulative = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} histogram"], 0
-        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
-            cumulative += count
-            lines.append(f'{self.name}_bucket{{le="{bound}"}} {cumulative}')
-        return [*lines, f"{self.name}_sum {self.total:.6f}", f"{self.name}_count {cumulative}"]
+FAMILIES = {
+    "mnagt_requests_total": ("counter", "Requests, by path and status."),
+    "mnagt_graphs_total": ("counter", "Graphs predicted."),
+    "mnagt_request_seconds": ("histogram", "Time from request to response, by model."),
+    "mnagt_batch_requests": ("histogram", "Requests in a batch."),
+    "mnagt_waiting_requests": ("gauge", "Requests that wait or are computed."),
+    "mnagt_workers": ("gauge", "Worker processes."),
+    "process_resident_memory_bytes": ("gauge", "Resident memory of all worker processes."),
+}
 
 
 class Metrics:
-    """Counters of one process since its start."""
+    """Samples of one process since its start, by name and labels.
 
-    def __init__(self) -> None:
-        self.requests: dict[tuple[str, int], int] = defaultdict(int)
-        self.graphs = 0
-        self.seconds = Histogram("mnagt_request_seconds", "Time from request to response.", SECONDS)
-        self.batch = Histogram("mnagt_batch_requests", "Requests in a batch.", SIZES)
+    With a ``folder``, that worker processes share, each keeps a file of its samples there, and the text sums them.
+    """
+
+    def __init__(self, folder: Path | None = None, count_waiting: Callable[[], int] = lambda: 0) -> None:
+        self.samples: dict[str, float] = defaultdict(float, {"mnagt_graphs_total": 0})
+        self._folder, self._count_waiting = folder, count_waiting
+
+    def count(self, sample: str, by: float = 1) -> None:
+        """Add to a counter, such as ``mnagt_requests_total{path="/predict",status="200"}``."""
+        self.samples[sample] += by
+
+    def observe(self, name: str, value: float, bounds: Sequence[float], labels: str = "") -> None:
+        """Add a value to a histogram."""
+        for bound in (*bounds, "+Inf"):
+            is_within = bound == "+Inf" or value <= float(bound)
+            self.samples[f'{name}_bucket{{{labels}{"," if labels else ""}le="{bound}"}}'] += is_within
+        in_braces = f"{{{labels}}}" if labels else ""
+        self.samples[f"{name}_sum{in_braces}"] += value
+        self.samples[f"{name}_count{in_braces}"] += 1
+
+    def save(self) -> None:
+        """Let the other worker processes know the samples of this one."""
+        if self._folder is not None:
+            scratch = self._folder / f"{os.getpid()}.scratch"
+            scratch.write_text(json.dumps([self.samples, self._gauges()]))
+            scratch.replace(self._folder / f"{os.getpid()}.json")
 
     def to_text(self) -> str:
-        lines = ["# HELP mnagt_requests_total Requests, by path and status.", "# TYPE mnagt_requests_total counter"]
-        lines += [
-            f'mnagt_requests_total{{path="{path}",status="{status}"}} {count}'
-            for (path, status), count in sorted(self.requests.items())
-        ]
-        lines += ["# HELP mnagt_graphs_total Graphs predicted.", "# TYPE mnagt_graphs_total counter"]
-        lines += [f"mnagt_graphs_total {self.graphs}", *self.seconds.to_lines(), *self.batch.to_lines()]
+        """The samples of all worker processes; those of others are up to a second old."""
+        total: dict[str, float] = defaultdict(float)
+        for samples in self._of_all():
+            for name, value in samples.items():
+                total[name] += value
+        lines = []
+        for family, (kind, text) in FAMILIES.items():
+            lines += [f"# HELP {family} {text}", f"# TYPE {family} {kind}"]
+            lines += [f"{name} {value:.10g}" for name, value in total.items() if _family(name) == family]
         return "\n".join(lines) + "\n"
+
+    def _gauges(self) -> dict[str, float]:
+        return {
+            "mnagt_waiting_requests": self._count_waiting(),
+            "mnagt_workers": 1,
+            "process_resident_memory_bytes": resident_memory(),
+        }
+
+    def _of_all(self) -> Iterator[Mapping[str, float]]:
+        yield self.samples
+        yield self._gauges()
+        for path in sorted(self._folder.glob("*.json")) if self._folder is not None else ():
+            if path.stem != str(os.getpid()):
+                samples, gauges = json.loads(path.read_text())
+                yield samples
+                if not Path("/proc/self").exists() or Path("/proc", path.stem).exists():  # else it has ended
+                    yield gauges
+
+
+def _family(sample: str) -> str:
+    name = sample.partition("{")[0]
+    return name if name in FAMILIES else name.rpartition("_")[0]

@@ -1,8 +1,10 @@
 """Bodies of requests, and the graphs in them."""
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate, groupby
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -12,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, Stri
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code_trees import Function, UnparsableError, encode_functions, parse_functions
-from mnagt.data.readers.smiles import FEATURES, read_smiles
+from mnagt.data.readers.smiles import FEATURES, get_smiles, read_smiles
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.sparse import ptr_from_counts
@@ -24,6 +26,13 @@ Number = Annotated[StrictInt, Field(ge=-1, lt=2**31)]
 Label = Number | StrictStr
 POINTERS = ("node_ptr", "edge_ptr")
 TABLES = ("node_labels", "node_values", "edge_labels", "edge_values")
+TEXT_PER_NODE = 8
+"""Characters of all SMILES of a request, for each node that it may have."""
+ATOMS_AT_ONCE = 500
+"""Atoms that are read between two checks whether the request is still waited for: some 15 ms."""
+
+Check = Callable[[], None]
+_ATOM = re.compile(r"\[(?!H\])[^\]]*\]?|Cl|Br|[BCNOPSFIbcnops*]")
 
 
 class Graph(BaseModel):
@@ -84,15 +93,20 @@ def list_input_kinds(trained: TrainedModel) -> tuple[str, ...]:
     return tuple(kind for kind, can in can_read.items() if can)
 
 
-def read_request(request: PredictRequest, trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
-    """The graphs of a request, or an ``InputError`` that names the field."""
+def read_request(
+    request: PredictRequest, trained: TrainedModel, limits: ServeConfig, check: Check = lambda: None
+) -> RequestGraphs:
+    """The graphs of a request, or an ``InputError`` that names the field.
+
+    ``check`` is called every few molecules; what it raises ends the reading.
+    """
     given, kinds = [kind for kind in _READERS if getattr(request, kind) is not None], list_input_kinds(trained)
     if len(given) != 1:
         raise InputError(f"give one of {', '.join(kinds)}, got {' and '.join(given) or 'none'}")
     (kind,) = given
     if kind not in kinds:
         raise InputError(f"{kind}: this model does not read it; it reads {' and '.join(kinds)}")
-    read = _READERS[kind](getattr(request, kind), trained, limits)
+    read = _READERS[kind](getattr(request, kind), trained, limits, check)
     graphs = read.graphs
     _check_size(kind, "nodes", int(graphs.node_ptr[-1]), limits.max_nodes)
     _check_size(kind, "nodes in one graph", int(graphs.sizes.max()), limits.max_graph_nodes)
@@ -110,18 +124,36 @@ def _check_count(kind: str, count: int, limits: ServeConfig, unit: str = "entrie
         raise InputError(f"{kind}: 1 to {limits.max_graphs:,} {unit} are allowed, got {count:,}")
 
 
-def _read_molecules(smiles: list[str], trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
+def count_atoms(smiles: str) -> int:
+    """The atoms that a SMILES writes down, without reading it. ``[H]`` is not counted: RDKit makes no node of it.
+
+    >>> count_atoms("C[C@@H](Cl)c1ccccc1")
+    9
+    """
+    return len(_ATOM.findall(smiles))
+
+
+def _read_molecules(smiles: list[str], trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:
     _check_count("smiles", len(smiles), limits)
     for row, text in enumerate(smiles):
         if len(text) > limits.max_text:
             raise InputError(f"smiles[{row}]: {len(text):,} characters, at most {limits.max_text:,} are allowed")
-    read = read_smiles(smiles, name="smiles", workers=1)
-    if read.refused:
-        raise InputError(f"smiles[{read.refused[0].row}]: {read.refused[0].reason}")
-    return RequestGraphs(read.graphs)
+    _check_size("smiles", "characters", sum(map(len, smiles)), TEXT_PER_NODE * limits.max_nodes)
+    atoms = list(map(count_atoms, smiles))
+    _check_size("smiles", "nodes", sum(atoms), limits.max_nodes)
+    _check_size("smiles", "nodes in one graph", max(atoms), limits.max_graph_nodes)
+    parts, ends = [], list(accumulate(atoms))
+    for _, rows in groupby(range(len(smiles)), lambda row: ends[row] // ATOMS_AT_ONCE):
+        check()
+        first, *_ = numbers = list(rows)
+        read = read_smiles([smiles[row] for row in numbers], name="smiles", workers=1)
+        if read.refused:
+            raise InputError(f"smiles[{first + read.refused[0].row}]: {read.refused[0].reason}")
+        parts.append(read.graphs)
+    return RequestGraphs(concatenate(parts))
 
 
-def _read_code(code: str, trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
+def _read_code(code: str, trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:
     try:
         found = parse_functions(code.encode(errors="backslashreplace"), limits.max_graph_nodes, limits.max_graphs + 1)
     except UnparsableError as error:
@@ -132,7 +164,7 @@ def _read_code(code: str, trained: TrainedModel, limits: ServeConfig) -> Request
     return RequestGraphs(encode_functions(found, *trained.code_vocabularies, name="code"), found)
 
 
-def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig) -> RequestGraphs:
+def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:
     _check_count("graphs", len(graphs), limits)
     _check_size("graphs", "nodes", sum(graph.nodes for graph in graphs), limits.max_nodes)
     ends, tables, first = [], defaultdict(list), 0
@@ -160,13 +192,12 @@ _READERS = {"smiles": _read_molecules, "graphs": _read_graphs, "code": _read_cod
 
 
 def _read_edges(where: str, graph: Graph) -> tuple[Int[np.ndarray, "edges 2"], Int[np.ndarray, "edges"]]:
-    """Edges in both directions unless directed, without self-loops, and the row of the request that each comes from."""
+    """Edges in both directions unless directed, as all readers have them, and the row of the request of each."""
     pairs = np.array(graph.edges, np.int64).reshape(-1, 2)
     if len(pairs) and not (0 <= pairs.min() and pairs.max() < graph.nodes):
         raise InputError(f"{where}: nodes are 0 to {graph.nodes - 1}, got {pairs.min()} to {pairs.max()}")
-    if len(np.unique(pairs[:, 0] << 32 | pairs[:, 1])) < len(pairs):
-        raise InputError(f"{where}: the same edge is there twice; leave it out")
-    row = np.flatnonzero(pairs[:, 0] != pairs[:, 1])
+    row = np.sort(np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True)[1])  # the first of parallel edges
+    row = row[pairs[row, 0] != pairs[row, 1]]
     key, reverse_key = (pairs[row, a] << 32 | pairs[row, b] for a, b in ((0, 1), (1, 0)))
     reversed_row = row[:0] if graph.directed else row[~np.isin(reverse_key, key)]
     return np.concatenate([pairs[row], pairs[reversed_row, ::-1]]), np.concatenate([row, reversed_row])
@@ -226,4 +257,9 @@ def concatenate(parts: Sequence[PackedDataset]) -> PackedDataset:
     pointers = {name: ptr_from_counts(torch.cat([getattr(part, name).diff() for part in parts])) for name in POINTERS}
     names = [name for name in (*TABLES, "source", "in_degree", "targets") if getattr(first, name) is not None]
     columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    return replace(first, **pointers, **columns, is_symmetric=all(part.is_symmetric for part in parts), texts=None)
+    texts = None
+    if first.texts is not None:
+        texts = torch.from_numpy(
+            np.frombuffer("\n".join(map("\n".join, map(get_smiles, parts))).encode(), np.uint8).copy()
+        )
+    return replace(first, **pointers, **columns, is_symmetric=all(part.is_symmetric for part in parts), texts=texts)

@@ -1,12 +1,14 @@
 """A model behind the HTTP service: predictions in batches, explanations one at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import asdict
 from itertools import accumulate, groupby
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from fastapi import Request
 from fastapi.exceptions import HTTPException
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,11 +17,12 @@ from mnagt.errors import InputError
 from mnagt.inference.export import OnnxModel, check_export
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.outputs import compute_outputs
-from mnagt.serve.batching import Batcher
+from mnagt.serve.batching import AbandonedError, Batcher, Worker
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.layout import compute_drawing
-from mnagt.serve.metrics import Metrics
+from mnagt.serve.metrics import SIZES, Metrics
 from mnagt.serve.schemas import (
+    Check,
     ExplainRequest,
     PredictRequest,
     RequestGraphs,
@@ -40,11 +43,19 @@ Rows = list[dict[str, Any]]
 Result = TypeVar("Result")
 
 
-class Service:
-    """The model and its threads: one for batches of predictions, one for explanations."""
+class ReadRequest(NamedTuple):
+    """A request whose graphs have been read."""
 
-    def __init__(self, trained: TrainedModel, config: ServeConfig) -> None:
-        self.trained, self.config, self.metrics = trained, config, Metrics()
+    graphs: RequestGraphs
+    level: float | None
+
+
+class Service:
+    """The model and its threads: one reads requests, one predicts in batches, one explains."""
+
+    def __init__(self, trained: TrainedModel, config: ServeConfig, metrics_folder: Path | None = None) -> None:
+        self.trained, self.config = trained, config
+        self.metrics = Metrics(metrics_folder, self.count_waiting)
         trained.model.eval()
         self.model: nn.Module = trained.predictor()
         if config.onnx:
@@ -53,35 +64,41 @@ class Service:
                 check_export(self.model, trained)
             except InputError as error:
                 raise InputError(f"{config.onnx}: {error}; export the model again") from None
-        self.predictions: Batcher[PredictRequest, Rows] = Batcher(
-            self.predict, window=config.window_ms / 1000, max_batch=config.max_batch, max_waiting=config.max_waiting
+        self._reader, self._explainer = Worker(config.max_waiting), Worker(MAX_EXPLANATIONS)
+        self._batcher: Batcher[ReadRequest, Rows] = Batcher(
+            self._predict, window=config.window_ms / 1000, max_batch=config.max_batch, max_waiting=config.max_waiting
         )
-        self.explanations: Batcher[ExplainRequest, dict[str, Any]] = Batcher(
-            lambda requests: [self.explain(*requests)], window=0, max_batch=1, max_waiting=MAX_EXPLANATIONS
-        )
+
+    def count_waiting(self) -> int:
+        """Requests that wait or are computed."""
+        return self._reader.waiting + self._batcher.waiting + self._explainer.waiting
 
     def close(self) -> None:
-        """Drop what waits. A batch or explanation that has begun is finished in its thread."""
-        self.predictions.close()
-        self.explanations.close()
+        """Drop what waits. A batch that has begun is finished in its thread, an explanation ends at its next step."""
+        self._reader.close()
+        self._explainer.close()
+        self._batcher.close()
 
-    def predict(self, requests: Sequence[PredictRequest]) -> list[Rows | Exception]:
-        """The predictions for each request, or the reason why it is refused."""
-        self.metrics.batch.add(len(requests))
-        results: list[Rows | Exception] = [[] for _ in requests]
-        readable: dict[int, RequestGraphs] = {}
-        for i, request in enumerate(requests):
+    async def predict(self, request: PredictRequest) -> Rows:
+        """The predictions for a request. Its graphs are read in a thread of their own, so that batches go on."""
+        graphs = await self._reader.run(lambda check: read_request(request, self.trained, self.config, check))
+        return await self._batcher.submit(ReadRequest(graphs, request.level))
+
+    async def explain(self, request: ExplainRequest) -> dict[str, Any]:
+        """The explanation of one prediction."""
+        return await self._explainer.run(lambda check: self._explain(request, check))
+
+    def _predict(self, requests: Sequence[ReadRequest]) -> list[Rows | Exception]:
+        """The predictions for each request, or the reason why there are none."""
+        self.metrics.observe("mnagt_batch_requests", len(requests), SIZES)
+        results: list[Rows | Exception] = []
+        outputs = self._compute_outputs([request.graphs for request in requests])
+        for request, output in zip(requests, outputs, strict=True):
             try:
-                readable[i] = read_request(request, self.trained, self.config)
+                results.append(self._format(request.graphs, output, request.level))
+                self.metrics.count("mnagt_graphs_total", len(output))
             except InputError as error:
-                results[i] = error
-        outputs = self._compute_outputs(list(readable.values()))
-        for (i, graphs), output in zip(readable.items(), outputs, strict=True):
-            try:
-                results[i] = self._format(graphs, output, requests[i].level)
-                self.metrics.graphs += len(output)
-            except InputError as error:
-                results[i] = error
+                results.append(error)
         return results
 
     def _compute_outputs(self, requests: Sequence[RequestGraphs]) -> Iterator[Float[Tensor, "graphs outputs"]]:
@@ -111,11 +128,11 @@ class Service:
         columns = self.trained.decode(output, level)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def explain(self, request: ExplainRequest) -> dict[str, Any]:
+    def _explain(self, request: ExplainRequest, check: Check) -> dict[str, Any]:
         """The prediction for one graph with its attributions, its kernel weights and a drawing."""
         from mnagt.explain.explanation import explain
 
-        read, which = read_request(request, self.trained, self.config), request.which
+        read, which = read_request(request, self.trained, self.config, check), request.which
         if which >= len(read.graphs):
             raise InputError(f"which: expected 0 to {len(read.graphs) - 1}, got {which}")
         if (nodes := int(read.graphs.sizes[which])) > self.config.max_explained:
@@ -123,7 +140,7 @@ class Service:
         index, functions = torch.tensor([which]), read.functions[which : which + 1]
         output = compute_outputs(self.model, read.graphs, index)
         (prediction,) = self._format(RequestGraphs(read.graphs, functions), output, request.level)
-        (explanation,) = explain(self.trained, read.graphs, index, target=request.target, steps=STEPS)
+        (explanation,) = explain(self.trained, read.graphs, index, target=request.target, steps=STEPS, on_step=check)
         _check_finite(explanation.attribution.nodes)
         smiles = None if request.smiles is None else explanation.smiles
         names = self.trained.vocabularies.get("node_labels/0", ())
@@ -153,16 +170,33 @@ class Service:
             "version": __version__,
         }
 
-    async def limit_time(self, result: Awaitable[Result]) -> Result:
-        """Wait for ``result`` up to the time limit; errors become HTTP errors."""
+    async def wait(self, result: Coroutine[Any, Any, Result], request: Request) -> Result:
+        """Wait for ``result`` up to the time limit, or until the client is gone; errors become HTTP errors."""
         try:
-            return await asyncio.wait_for(result, self.config.seconds)
+            async with asyncio.timeout(self.config.seconds):
+                return await _unless_gone(result, request)
         except asyncio.QueueFull:
             raise HTTPException(429, "too many requests are waiting; try again later") from None
+        except AbandonedError:
+            raise HTTPException(503, "the service is shutting down") from None
         except TimeoutError:
             raise HTTPException(503, f"no answer within {self.config.seconds:g} s; send fewer graphs at once") from None
         except InputError as error:
             raise HTTPException(422, str(error)) from None
+
+
+async def _unless_gone(result: Coroutine[Any, Any, Result], request: Request) -> Result:
+    """Wait for ``result``; it is cancelled if the client closes the connection first, or if this is cancelled."""
+    task = asyncio.ensure_future(result)
+    gone = asyncio.ensure_future(request.receive())  # the body has been read: all that may come is the end
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise HTTPException(499, "the client closed the connection")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
 
 
 def _check_finite(values: Float[Tensor, "..."]) -> None:

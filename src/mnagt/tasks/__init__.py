@@ -7,6 +7,7 @@ from typing import Any
 from mnagt.errors import InputError
 from mnagt.registry import lookup, register_class
 from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Suggestion, Task, Unlabelled
+from mnagt.tasks.censored import CensoredRegression
 from mnagt.tasks.columns import MultiLabel, Regression
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.sub_tokens import END, UNKNOWN, SubTokens, word_key, word_keys
@@ -16,6 +17,7 @@ __all__ = [
     "NO_CLASS",
     "TASKS",
     "UNKNOWN",
+    "CensoredRegression",
     "ExplainedOutput",
     "MultiLabel",
     "Regression",
@@ -32,8 +34,9 @@ __all__ = [
 ]
 
 TASKS: dict[str, type[Task]] = {
-    task.kind: task for task in (SingleLabel, MultiLabel, Regression, SubTokens, Unlabelled)
+    task.kind: task for task in (SingleLabel, MultiLabel, Regression, CensoredRegression, SubTokens, Unlabelled)
 }
+"""Tasks by kind. ``register_task`` adds one."""
 
 
 def register_task(kind: str) -> Callable[[type[Task]], type[Task]]:
@@ -56,7 +59,7 @@ def task_to_dict(task: Task) -> dict[str, Any]:
     """The kind and the fields of a task, as files hold them.
 
     >>> task_to_dict(MultiLabel(("toxic",)))
-    {'kind': 'multi-label', 'names': ('toxic',), 'metric': 'ap', 'weights': ()}
+    {'kind': 'multi-label', 'names': ('toxic',), 'target_weights': (), 'metric': 'ap', 'weights': ()}
     """
     return {"kind": task.kind, **asdict(task)}  # type: ignore[call-overload]
 

@@ -3,16 +3,16 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mnagt.errors import InputError, quote
-from mnagt.metrics import Reliability
+from mnagt.metrics import LOWER_IS_BETTER, Reliability, bootstrap_intervals
 from mnagt.settings import check_constraints
 from mnagt.tasks.target_column import TargetColumn
 
@@ -50,12 +50,16 @@ class Task(ABC):
     """What is predicted for each graph: loss, metrics, probabilities, decoding, calibration and explained outputs.
 
     Subclasses are frozen dataclasses. Their fields are saved with a model, under the name ``kind``.
+
+    >>> from mnagt import SingleLabel
+    >>> task = SingleLabel(("no", "yes"))
+    >>> task.num_outputs, task.loss(torch.zeros(3, 2), torch.tensor([0, 1, 1])).item()  # three graphs, two outputs
+    (2, 0.6931471824645996)
     """
 
     kind: ClassVar[str]
     metric: str
     """The score by which the best epoch is chosen."""
-    higher_is_better: ClassVar[bool] = True
     is_labelled: ClassVar[bool] = True
     """Whether graphs have targets, so that a model can be trained."""
     has_probability: ClassVar[bool] = True
@@ -119,8 +123,21 @@ class Task(ABC):
         """Whether models for the two tasks can be members of one ensemble (see ``convert_output``)."""
         if self.kind != other.kind:
             return False
-        unfitted = [field.name for field in fields(self) if field.name not in self.fitted_fields]  # type: ignore[arg-type]
+        differing = ("metric", *self.fitted_fields)
+        unfitted = [field.name for field in fields(self) if field.name not in differing]  # type: ignore[arg-type]
         return all(getattr(self, name) == getattr(other, name) for name in unfitted)
+
+    def describe_targets(self, target: Tensor) -> str:
+        """The balance of classes, or mean and deviation, of these targets: a line for people."""
+        return ""
+
+    def absent_classes(self, target: Tensor) -> list[str]:
+        """The classes that none of these targets is."""
+        return []
+
+    def describe_precision(self, graphs: int) -> str:
+        """How precise a score on so many graphs is, by the usual approximations: for people."""
+        return "its scores are uncertain"
 
     # Training
 
@@ -131,6 +148,14 @@ class Task(ABC):
     def with_class_weights(self, target: Tensor) -> "Task":
         """This task with a loss in which every class of the training targets weighs the same."""
         raise InputError(f"class weights need classes, and the task is {self.kind}; leave out class_weights")
+
+    def with_target_transform(self, transform: str) -> "Task":
+        """This task with targets that are learned after ``transform``, one of ``TRANSFORMS``."""
+        raise InputError(f"target_transform is for numbers, and the task is {self.kind}; leave it out")
+
+    def with_target_weights(self, weights: tuple[float, ...]) -> "Task":
+        """This task with a loss in which each target column has its weight."""
+        raise InputError(f"target_weights are for several target columns, and the task is {self.kind}; leave them out")
 
     def with_plain_loss(self) -> "Task":
         """This task with the negative log-likelihood as its loss: no class weights, no label smoothing."""
@@ -151,16 +176,63 @@ class Task(ABC):
         return torch.full((), float(len(target)), device=target.device)
 
     def stratification_classes(self, target: Tensor) -> Int[Tensor, "graphs"]:
-        """The classes that a stratified split distributes evenly over its parts."""
-        raise InputError(
-            f"a stratified split needs one class for each graph, and the task is {self.kind}; use a random split"
-        )
+        """The classes that a stratified split distributes evenly over its folds; all alike where there are none."""
+        return torch.zeros(len(target), dtype=torch.long)
+
+    def find_outliers(self, target: Tensor) -> Bool[Tensor, "graphs columns"]:
+        """Which numbers are so far from the others of their column that they may be mistakes; classes never are."""
+        return torch.zeros(len(target), 0, dtype=torch.bool)
+
+    def merge_targets(self, target: Tensor, group: Int[Tensor, "graphs"]) -> Tensor:
+        """One target for each group of graphs, numbered from 0: the mean, for classes the majority, else missing."""
+        raise InputError(f"targets of kind {self.kind!r} cannot be averaged; keep or drop duplicates")
 
     # Evaluation and prediction
 
-    @abstractmethod
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The metrics that ``with_metric`` may choose."""
+        return (self.metric,)
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether the largest value of ``metric`` is the best."""
+        return self.metric not in LOWER_IS_BETTER
+
+    def with_metric(self, name: str) -> "Task":
+        """This task with ``name`` as the score that chooses the epoch; 'auto' leaves it as it is."""
+        if name in ("auto", self.metric):
+            return self
+        if name not in self.metric_names:
+            raise InputError(f"metric must be one of {', '.join(self.metric_names)} for this task, got {quote(name)}")
+        return replace(self, metric=name)  # type: ignore[type-var, call-arg]
+
+    def compute_metrics(self, output: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """All metrics of outputs [*resamples, graphs, outputs] and targets with the same leading dimensions.
+
+        A task that has none is scored by ``scores``, without intervals.
+        """
+        return {}
+
     def scores(self, output: Tensor, target: Tensor) -> dict[str, float]:
-        """All metrics of outputs, or of what ``reduce_output`` leaves of them; ``metric`` is one of them."""
+        """All metrics of outputs, or of what ``reduce_output`` leaves of them; ``metric`` comes first."""
+        found = self.compute_metrics(output, target)
+        values = torch.stack(list(found.values())).tolist()
+        scores = dict(zip(found, values, strict=True))
+        return {self.metric: scores[self.metric], **scores}
+
+    def score_intervals(self, output: Tensor, target: Tensor) -> dict[str, list[float]]:
+        """Bootstrap intervals of ``scores`` at the level 0.95, by metric; empty where there are none."""
+        columns = target[0].numel() if len(target) else 0
+        if not columns or not self.compute_metrics(output[:1], target[:1]):
+            return {}
+
+        def compute(rows: Int[Tensor, "resamples graphs"]) -> dict[str, Tensor]:
+            rows = rows.to(output.device)
+            return self.compute_metrics(output[rows], target[rows])
+
+        found = bootstrap_intervals(compute, len(target), columns=columns)
+        return {name: found[name] for name in (self.metric, *found) if name in found}
 
     def reduce_output(self, output: Tensor) -> Tensor:
         """The part of outputs that ``scores`` needs: only this is kept while a whole part is evaluated."""
@@ -289,6 +361,12 @@ def choose_outputs(
 def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """The values as a tensor. Cached, so that a captured CUDA graph copies nothing from the host."""
     return torch.tensor(values, dtype=dtype, device=device)
+
+
+def describe_each(names: Sequence[str], texts: Sequence[str], what: str, most: int = 4) -> str:
+    """'name: text' for the first names, and how many there are."""
+    described = [f"{name}: {text}" for name, text in zip(names, texts, strict=True)]
+    return ", ".join([*described[:most], *[f"... {len(names):,} {what}"] * (len(names) > most)])
 
 
 def divide(total: Tensor, weight: Tensor) -> Tensor:

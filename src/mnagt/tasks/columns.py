@@ -3,22 +3,34 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mnagt import metrics
-from mnagt.errors import InputError
+from mnagt.errors import InputError, join_names, quote
 from mnagt.settings import OneOf
-from mnagt.tasks.base import ExplainedOutput, ScoreGroups, Task, choose_outputs, constant, divide
+from mnagt.tasks.base import ExplainedOutput, ScoreGroups, Task, choose_outputs, constant, describe_each, divide
 from mnagt.tasks.target_column import TargetColumn, parse_binary, parse_number
+from mnagt.tasks.target_transform import TRANSFORMS, apply_transform, fit_knots, invert_transform
+
+MAX_DEVIATIONS = 10
+"""Robust standard deviations (from the MAD) from the median beyond which a value is an outlier."""
 
 Labels = Float[Tensor, "graphs labels"]
 Values = Float[Tensor, "graphs columns"]
+AnyValues = Float[Tensor, "*resamples graphs columns"]
+
+LABEL_METRICS = ("ap", "rocauc", "mcc", "f1", "brier", "ece")
+NUMBER_METRICS = ("rmse", "mae", "r2", "spearman")
+
+
+_UNITS = {"log": "logarithm", "rank": "normal score"}
+"""What an explained output of transformed targets measures."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,9 @@ class ColumnTask(Task):
     """A task with one output for each column of the targets; NaN marks missing values."""
 
     names: tuple[str, ...]
+    """The names of the columns."""
+    target_weights: tuple[float, ...] = field(default=(), kw_only=True)
+    """The weight of each column in the loss; empty where all weigh the same."""
     is_parsable: ClassVar[bool] = True
     expected_cell: ClassVar[str]
     """What a cell of a target column may hold, for messages."""
@@ -34,11 +49,45 @@ class ColumnTask(Task):
     def target_names(self) -> tuple[str, ...]:
         return self.names
 
+    def cell_weights(self, target: Float[Tensor, "graphs targets"]) -> Shaped[Tensor, "graphs targets"]:
+        """The weight of each target in the loss: that of its column, and 0 where it is missing."""
+        is_labelled = target.isfinite()
+        if not self.target_weights:
+            return is_labelled
+        return is_labelled * constant(self.target_weights, torch.float32, target.device)
+
     def loss_weight(self, target: Float[Tensor, "graphs targets"]) -> Float[Tensor, ""]:
-        return target.isfinite().sum().float()
+        return self.cell_weights(target).sum().float()
+
+    def with_target_weights(self, weights: tuple[float, ...]) -> "Task":
+        if len(weights) != len(self.names) or min(weights) < 0 or not sum(weights):
+            raise InputError(
+                f"target_weights must be a number of at least 0 for each of the {len(self.names)} targets, in their "
+                f"order ({join_names(self.names)}), got {quote(weights)}"
+            )
+        return replace(self, target_weights=weights)
+
+    def describe_targets(self, target: Float[Tensor, "graphs targets"]) -> str:
+        columns = [column[column.isfinite()].double() for column in target.unbind(dim=1)]
+        texts = [self._describe_values(column) if len(column) else "none" for column in columns]
+        return describe_each(self.names, texts, "targets")
+
+    @abstractmethod
+    def _describe_values(self, values: Float[Tensor, "labelled"]) -> str:
+        """These values of a column in a few words."""
 
     def target_columns(self, requested: Sequence[str] | None) -> Sequence[str]:
         return self.names if requested is None else requested
+
+    def merge_targets(
+        self, target: Float[Tensor, "graphs targets"], group: Int[Tensor, "graphs"]
+    ) -> Float[Tensor, "groups targets"]:
+        is_labelled, groups = target.isfinite(), int(group.max()) + 1 if len(group) else 0
+        total, count = (
+            torch.zeros(groups, target.shape[1], dtype=torch.double).index_add(0, group, values)
+            for values in (target.nan_to_num().double(), is_labelled.double())
+        )
+        return (total / count).to(target.dtype)  # 0 / 0 is NaN: missing
 
     @classmethod
     def from_columns(cls, columns: Sequence[TargetColumn]) -> "ColumnTask":
@@ -59,20 +108,21 @@ class ColumnTask(Task):
 class MultiLabel(ColumnTask):
     """Several binary labels for each graph, some missing (NaN): sigmoid, binary cross entropy, mean AP and ROC-AUC.
 
-    Labels of which the evaluated graphs are all positive or all negative are left out of both means, as in OGB's
-    evaluator.
+    Labels of which the evaluated graphs are all positive or all negative are left out of these means, as in OGB's
+    evaluator, and of those of MCC and F1.
 
     >>> MultiLabel(("toxic", "soluble")).decode(torch.tensor([[0.0, 0.0]]))
     {'p(toxic)': [0.5], 'p(soluble)': [0.5]}
     """
 
-    metric: Annotated[str, OneOf(("ap", "rocauc"))] = "ap"
+    metric: Annotated[str, OneOf(LABEL_METRICS)] = "ap"
+    """The score by which the best epoch is chosen."""
     weights: tuple[float, ...] = ()
     """The weight of a positive in the loss of each label; empty where it is 1."""
     kind: ClassVar[str] = "multi-label"
     thresholds_per_output: ClassVar[int] = 2
     link: ClassVar[Literal["identity", "logit", "log"]] = "logit"
-    fitted_fields: ClassVar[tuple[str, ...]] = ("weights",)
+    fitted_fields: ClassVar[tuple[str, ...]] = ("weights", "target_weights")
     expected_cell: ClassVar[str] = "0, 1"
     parse_cell = staticmethod(parse_binary)
 
@@ -83,24 +133,55 @@ class MultiLabel(ColumnTask):
         return replace(self, weights=tuple((negatives / positives).where(has_both, 1.0).tolist()))
 
     def with_plain_loss(self) -> "MultiLabel":
-        return replace(self, weights=())
+        return replace(self, weights=(), target_weights=())
 
     def sample_weights(self, probability: Labels) -> Labels:
         if not self.weights:
             return super().sample_weights(probability)
         return torch.where(probability == 1, torch.tensor(self.weights), 1.0)
 
+    def _describe_values(self, values: Float[Tensor, "labelled"]) -> str:
+        return f"{100 * values.mean().item():.0f} % positive"
+
+    def describe_precision(self, graphs: int) -> str:
+        """The interval of a ROC-AUC of 0.5 with as many positives as negatives (Mann-Whitney)."""
+        width = 1.96 * ((graphs + 1) / 3) ** 0.5 / graphs
+        return f"a ROC-AUC measured on it has a 95 % interval of up to ±{min(width, 0.5):.2f}"
+
+    def merge_targets(self, target: Labels, group: Int[Tensor, "graphs"]) -> Float[Tensor, "groups labels"]:
+        share = super().merge_targets(target, group)
+        return (share > 0.5).to(share.dtype).where(share.isfinite() & (share != 0.5), torch.nan)
+
     def loss(self, output: Labels, target: Labels) -> Float[Tensor, ""]:
         weight = constant(self.weights, output.dtype, output.device) if self.weights else None
         loss = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), reduction="none", pos_weight=weight)
-        return divide((loss * target.isfinite()).sum(), self.loss_weight(target))
+        return divide((loss * self.cell_weights(target)).sum(), self.loss_weight(target))
 
-    def scores(self, output: Labels, target: Labels) -> dict[str, float]:
-        score, is_positive, is_labelled = output.T.contiguous(), target.T > 0, target.T.isfinite()
-        auc = metrics.roc_auc(score, is_positive, is_labelled)
-        has_both = auc.isfinite()
-        ap = metrics.average_precision(score, is_positive, is_labelled)
-        return {"ap": ap[has_both].mean().item(), "rocauc": auc[has_both].mean().item()}
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return LABEL_METRICS
+
+    def compute_metrics(
+        self, output: Float[Tensor, "*resamples graphs labels"], target: Float[Tensor, "*resamples graphs labels"]
+    ) -> dict[str, Tensor]:
+        """AP, ROC-AUC, MCC and F1 as means over labels; Brier score and calibration error over all labels together."""
+        score, label = output.transpose(-2, -1).contiguous(), target.transpose(-2, -1)
+        is_positive, is_labelled = label > 0, label.isfinite()
+        auc, ap = metrics.areas_under_curves(score, is_positive, is_labelled)
+        classes = torch.where(is_labelled, is_positive.long(), -1)
+        confusion = metrics.confusion_matrix((score > 0).long(), classes, 2)
+        each = {"ap": ap, "rocauc": auc, "mcc": metrics.mcc(confusion), "f1": metrics.f1(confusion)[..., 1]}
+        found = {name: values.where(auc.isfinite(), torch.nan).nanmean(dim=-1) for name, values in each.items()}
+        return found | self._reliability_metrics(output, target)
+
+    def _reliability_metrics(
+        self, output: Float[Tensor, "*resamples graphs labels"], target: Float[Tensor, "*resamples graphs labels"]
+    ) -> dict[str, Tensor]:
+        """Of the probabilities of positives, over all labels."""
+        probability, target = output.double().sigmoid().flatten(-2), target.flatten(-2)
+        is_labelled, is_positive = target.isfinite(), target > 0
+        brier = metrics.masked_mean((probability - is_positive.double()).square(), is_labelled)
+        return {"brier": brier, "ece": metrics.expected_calibration_error(probability, is_positive, is_labelled)}
 
     def decode(self, output: Labels) -> dict[str, list]:
         columns = zip(self.names, output.sigmoid().T.tolist(), strict=True)
@@ -136,10 +217,7 @@ class MultiLabel(ColumnTask):
 
     def reliability(self, output: Labels, target: Labels) -> metrics.Reliability:
         """Of the probabilities of positives, over all labels."""
-        is_labelled = target.isfinite()
-        probability, target = output.double().sigmoid()[is_labelled], target[is_labelled]
-        brier = (probability - target).square().mean().item()
-        return metrics.Reliability(brier, metrics.expected_calibration_error(probability, target > 0))
+        return metrics.Reliability(*(value.item() for value in self._reliability_metrics(output, target).values()))
 
     def explained_outputs(
         self, output: Labels, target: str | None = None, class_names: Sequence[str] = ()
@@ -158,7 +236,7 @@ class MultiLabel(ColumnTask):
 
 @dataclass(frozen=True)
 class Regression(ColumnTask):
-    """Several numbers for each graph, some missing (NaN): squared error, RMSE and MAE.
+    """Several numbers for each graph, some missing (NaN): squared error; RMSE, MAE, R² and Spearman's correlation.
 
     A model learns standardised values. Scores and predictions are in the units of the targets.
 
@@ -170,13 +248,16 @@ class Regression(ColumnTask):
     """The mean of each column over the training graphs; empty before ``fit``."""
     std: tuple[float, ...] = ()
     """The standard deviation of each column, likewise."""
+    metric: Annotated[str, OneOf(NUMBER_METRICS)] = "rmse"
+    transform: Annotated[str, OneOf(TRANSFORMS)] = "standardise"
+    """What is standardised: the values, their logarithm, the normal scores of their quantiles, or nothing."""
+    knots: tuple[float, ...] = ()
+    """What ``rank`` knows of each column, end to end."""
     kind: ClassVar[str] = "regression"
-    metric = "rmse"
-    higher_is_better: ClassVar[bool] = False
     has_probability: ClassVar[bool] = False
     is_signed: ClassVar[bool] = True
     thresholds_per_output: ClassVar[int] = 1
-    fitted_fields: ClassVar[tuple[str, ...]] = ("mean", "std")
+    fitted_fields: ClassVar[tuple[str, ...]] = ("mean", "std", "transform", "knots", "target_weights")
     expected_cell: ClassVar[str] = "a number"
     parse_cell = staticmethod(parse_number)
 
@@ -185,33 +266,63 @@ class Regression(ColumnTask):
         for name, column in zip(self.names, columns, strict=True):
             if len(column) == 0:
                 raise InputError(f"target {name!r} has no value in the training part; leave it out or split otherwise")
+        knots = [fit_knots(*each) for each in zip(self.names, [self.transform] * len(columns), columns, strict=True)]
+        if self.transform == "none":
+            return replace(self, mean=(0.0,) * len(columns), std=(1.0,) * len(columns))
+        columns = [
+            apply_transform(self.transform, column[:, None], each)[:, 0]
+            for column, each in zip(columns, knots, strict=True)
+        ]
         mean = tuple(column.mean().item() for column in columns)
         std = tuple(column.std(correction=0).item() or 1.0 for column in columns)
-        return replace(self, mean=mean, std=std)
+        return replace(self, mean=mean, std=std, knots=sum(knots, ()))
+
+    def with_target_transform(self, transform: str) -> "Regression":
+        return replace(self, transform=transform)
+
+    def describe_precision(self, graphs: int) -> str:
+        """The interval of a standard deviation of normal errors: 1.96 / sqrt(2 n) of itself."""
+        return f"an RMSE measured on it has a 95 % interval of about ±{100 * 1.96 / (2 * graphs) ** 0.5:.0f} %"
+
+    def find_outliers(self, target: Values) -> Bool[Tensor, "graphs columns"]:
+        deviation = (target - target.nanmedian(dim=0).values).abs()
+        robust = 1.4826 * deviation.nanmedian(dim=0).values  # the standard deviation, for normal values
+        return (deviation > MAX_DEVIATIONS * robust) & (robust > 0)
+
+    def _describe_values(self, values: Float[Tensor, "labelled"]) -> str:
+        return f"mean {values.mean().item():.3g}, std {values.std(correction=0).item():.3g}"
 
     def _mean_and_std(self, like: Tensor) -> tuple[Float[Tensor, "columns"], Float[Tensor, "columns"]]:
         if not self.mean:
             return like.new_zeros(self.num_outputs), like.new_ones(self.num_outputs)
         return constant(self.mean, like.dtype, like.device), constant(self.std, like.dtype, like.device)
 
-    def standardise(self, value: Values) -> Values:
-        """(value - mean) / std of each column."""
+    def standardise(self, value: AnyValues) -> AnyValues:
+        """(value - mean) / std of each column, after its transform."""
         mean, std = self._mean_and_std(value)
-        return (value - mean) / std
+        return (apply_transform(self.transform, value, self.knots) - mean) / std
 
-    def to_units(self, output: Values) -> Values:
+    def to_units(self, output: AnyValues) -> AnyValues:
         """Outputs in the units of the targets: the inverse of ``standardise``."""
         mean, std = self._mean_and_std(output)
-        return output * std + mean
+        return invert_transform(self.transform, output * std + mean, self.knots)
 
     def loss(self, output: Values, target: Values) -> Float[Tensor, ""]:
         error = (output - self.standardise(target.nan_to_num())).square()
-        return divide((error * target.isfinite()).sum(), self.loss_weight(target))
+        return divide((error * self.cell_weights(target)).sum(), self.loss_weight(target))
 
-    def scores(self, output: Values, target: Values) -> dict[str, float]:
-        is_labelled = target.isfinite()
-        predicted, target = self.to_units(output)[is_labelled], target[is_labelled]
-        return {"rmse": metrics.rmse(predicted, target), "mae": metrics.mae(predicted, target)}
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return NUMBER_METRICS
+
+    def compute_metrics(self, output: AnyValues, target: AnyValues) -> dict[str, Tensor]:
+        """RMSE and MAE over all columns together; R² and Spearman's correlation as means over columns."""
+        predicted, columns = self.to_units(output).flatten(-2), target.flatten(-2)
+        found = {"rmse": metrics.rmse(predicted, columns), "mae": metrics.mae(predicted, columns)}
+        predicted, columns = (x.transpose(-2, -1) for x in (self.to_units(output), target))
+        for name, metric in (("r2", metrics.r2), ("spearman", metrics.spearman)):
+            found[name] = metric(predicted, columns).nanmean(dim=-1)
+        return found
 
     def decode(self, output: Values) -> dict[str, list]:
         return dict(zip(self.names, self.to_units(output).T.tolist(), strict=True))
@@ -245,13 +356,13 @@ class Regression(ColumnTask):
         self, output: Values, target: str | None = None, class_names: Sequence[str] = ()
     ) -> list[ExplainedOutput]:
         """The value of the first column, or of ``target``. Confidence falls as exp(-|change| / std)."""
-        std = self.std or (1.0,) * self.num_outputs
+        means, stds = self.mean or (0.0,) * self.num_outputs, self.std or (1.0,) * self.num_outputs
 
         def explain_value(i: int, predicted: float) -> ExplainedOutput:
             return ExplainedOutput(
                 self.names[i],
-                f"units of {self.names[i]}",
-                lambda out: out[:, i] * std[i],
+                f"{_UNITS.get(self.transform, 'units')} of {self.names[i]}",
+                lambda out: out[:, i] * stds[i] + means[i],
                 lambda out: (-(out[:, i] - predicted).abs()).exp(),
             )
 

@@ -1,5 +1,6 @@
 """One class of several for each graph."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -11,9 +12,22 @@ from torch import Tensor
 
 from mnagt import metrics
 from mnagt.errors import InputError, join_names, quote
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, ScoreGroups, Task, choose_outputs, constant, divide
-from mnagt.tasks.target_column import TargetColumn, parse_class
+from mnagt.tasks.base import (
+    NO_CLASS,
+    ExplainedOutput,
+    ScoreGroups,
+    Task,
+    choose_outputs,
+    constant,
+    describe_each,
+    divide,
+)
+from mnagt.tasks.target_column import TargetColumn, fold_class, parse_class
 
+_log = logging.getLogger(__name__)
+
+_NEGATIONS = ("in", "non", "non-", "non ", "not ", "no ", "un", "un-")
+"""Before a class, in lower case, these name its opposite."""
 Logits = Float[Tensor, "graphs classes"]
 Classes = Int[Tensor, "graphs"]
 
@@ -22,17 +36,21 @@ Classes = Int[Tensor, "graphs"]
 class SingleLabel(Task):
     """One class of several for each graph: softmax, cross entropy, accuracy.
 
+    Of two classes, the second is the positive one of ROC-AUC, average precision and F1, unless its name denies the
+    first's: of ``active`` and ``inactive`` it is ``active``.
+
     >>> SingleLabel(("inactive", "active")).decode(torch.tensor([[0.0, 0.0]]))
     {'prediction': ['inactive'], 'p(inactive)': [0.5], 'p(active)': [0.5]}
     """
 
     classes: tuple[str, ...]
+    """Their names; a target is a place among them."""
     weights: tuple[float, ...] = ()
     """The weight of each class in the loss; empty where all weigh the same."""
     smoothing: float = 0.0
     """The share of each label that the loss spreads over all classes."""
+    metric: str = "accuracy"
     kind: ClassVar[str] = "single-label"
-    metric = "accuracy"
     is_parsable: ClassVar[bool] = True
     missing_target: ClassVar[float] = NO_CLASS
     thresholds_per_output: ClassVar[int] = 1
@@ -49,8 +67,31 @@ class SingleLabel(Task):
         return self.classes
 
     @property
+    def positive_class(self) -> int:
+        """The place of the positive one of two classes.
+
+        >>> SingleLabel(("active", "inactive")).positive_class, SingleLabel(("no", "yes")).positive_class
+        (0, 1)
+        """
+        first, second = (fold_class(name) for name in self.classes[:2])
+        return int(second not in {f"{negation}{first}" for negation in _NEGATIONS})
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         return self.classes
+
+    def describe_targets(self, target: Classes) -> str:
+        labelled = target[target != NO_CLASS].cpu()
+        shares = torch.bincount(labelled, minlength=self.num_outputs) / max(len(labelled), 1)
+        return describe_each(self.classes, [f"{100 * share:.0f} %" for share in shares.tolist()], "classes")
+
+    def absent_classes(self, target: Classes) -> list[str]:
+        present = set(target.tolist())
+        return [name for number, name in enumerate(self.classes) if number not in present]
+
+    def describe_precision(self, graphs: int) -> str:
+        """The interval of a binomial share at its widest: 1.96 · sqrt(0.25 / n)."""
+        return f"an accuracy measured on it has a 95 % interval of up to ±{min(0.98 / graphs**0.5, 1):.2f}"
 
     def with_class_weights(self, target: Classes) -> "SingleLabel":
         """The weight of a class is (number of graphs) / (number of classes · graphs of this class)."""
@@ -78,8 +119,43 @@ class SingleLabel(Task):
     def stratification_classes(self, target: Classes) -> Classes:
         return target
 
-    def scores(self, output: Logits, target: Classes) -> dict[str, float]:
-        return {"accuracy": metrics.accuracy(output.argmax(dim=1), target)}
+    def merge_targets(self, target: Classes, group: Int[Tensor, "graphs"]) -> Int[Tensor, "groups"]:
+        is_labelled, groups = target != NO_CLASS, int(group.max()) + 1 if len(group) else 0
+        votes = torch.zeros(groups, self.num_outputs, dtype=torch.long)
+        votes.index_put_((group[is_labelled], target[is_labelled]), torch.ones(1, dtype=torch.long), accumulate=True)
+        most, chosen = votes.max(dim=1)
+        return chosen.where((votes == most[:, None]).sum(dim=1) == 1, NO_CLASS)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        ranked = ("rocauc", "ap", "mcc", "f1") if len(self.classes) == 2 else ("mcc", "macro_f1")
+        return ("accuracy", *ranked, "brier", "ece")
+
+    def compute_metrics(
+        self, output: Float[Tensor, "*resamples graphs classes"], target: Int[Tensor, "*resamples graphs"]
+    ) -> dict[str, Tensor]:
+        """Accuracy, MCC, Brier score and calibration error; of two classes also ROC-AUC, average precision and F1."""
+        is_labelled, confusion = target >= 0, metrics.confusion_matrix(output.argmax(dim=-1), target, self.num_outputs)
+        found = {"accuracy": metrics.accuracy(confusion)}
+        positive = self.positive_class
+        if self.num_outputs == 2:
+            score = output[..., positive] - output[..., 1 - positive]
+            areas = metrics.areas_under_curves(score, target == positive, is_labelled)
+            found |= dict(zip(("rocauc", "ap"), areas, strict=True))
+        found["mcc"], f1 = metrics.mcc(confusion), metrics.f1(confusion)
+        found |= {"f1": f1[..., positive]} if self.num_outputs == 2 else {"macro_f1": f1.mean(dim=-1)}
+        return found | self._reliability_metrics(output, target)
+
+    def _reliability_metrics(
+        self, output: Float[Tensor, "*resamples graphs classes"], target: Int[Tensor, "*resamples graphs"]
+    ) -> dict[str, Tensor]:
+        """The Brier score, over two classes halved as is usual, and the calibration error of the predicted class."""
+        is_labelled, probability = target >= 0, output.double().softmax(dim=-1)
+        confidence, predicted = probability.max(dim=-1)
+        error = (probability - F.one_hot(target.clamp(min=0), self.num_outputs)).square().sum(dim=-1)
+        brier = metrics.masked_mean(error / 2 if self.num_outputs == 2 else error, is_labelled)
+        ece = metrics.expected_calibration_error(confidence, predicted == target, is_labelled)
+        return {"brier": brier, "ece": ece}
 
     def decode(self, output: Logits) -> dict[str, list]:
         probability = output.softmax(dim=1)
@@ -122,11 +198,8 @@ class SingleLabel(Task):
         return {f"set({level:g})": sets}
 
     def reliability(self, output: Logits, target: Classes) -> metrics.Reliability:
-        """The Brier score summed over classes; the calibration error of the predicted class."""
-        probability = output.double().softmax(dim=1)
-        confidence, predicted = probability.max(dim=1)
-        brier = (probability - F.one_hot(target, self.num_outputs)).square().sum(dim=1).mean().item()
-        return metrics.Reliability(brier, metrics.expected_calibration_error(confidence, predicted == target))
+        """The Brier score, over two classes halved; the calibration error of the predicted class."""
+        return metrics.Reliability(*(value.item() for value in self._reliability_metrics(output, target).values()))
 
     def explained_outputs(
         self, output: Logits, target: str | None = None, class_names: Sequence[str] = ()
@@ -151,13 +224,24 @@ class SingleLabel(Task):
             raise InputError(
                 f"{column.label}: column {quote(column.name)} holds one value only; a classification needs two classes"
             )
+        for name, spellings in column.spellings.items():
+            if len(spellings) > 1:
+                _log.warning(
+                    "%s: %s in column %s are one class, %s", column.label, join_names(spellings), column.name, name
+                )
         return cls(column.classes)
 
     def parse_targets(self, columns: Sequence[TargetColumn]) -> Classes:
-        index = {name: i for i, name in enumerate(self.classes)}
-        expected = f"not one of the classes: {join_names(index)}"
-        parsed = _single(columns).parse(lambda text: index.get(parse_class(text)), NO_CLASS, expected)
-        return torch.tensor(parsed, dtype=torch.long)
+        folded = [fold_class(name) for name in self.classes]
+        index = {name: i for i, name in enumerate(folded) if folded.count(name) == 1}
+        index |= {name: i for i, name in enumerate(self.classes)}
+        expected = f"not one of the classes: {join_names(self.classes)}"
+
+        def parse(text: str) -> int | None:
+            name = parse_class(text)
+            return index.get(name, index.get(fold_class(name)))
+
+        return torch.tensor(_single(columns).parse(parse, NO_CLASS, expected), dtype=torch.long)
 
 
 def _single(columns: Sequence[TargetColumn]) -> TargetColumn:

@@ -1,11 +1,16 @@
 """Columns of texts in a table, as tasks parse them into targets."""
 
+import logging
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from mnagt.errors import InputError, quote
+
+_log = logging.getLogger(__name__)
 
 Value = TypeVar("Value", bound=float)
 
@@ -13,6 +18,10 @@ MISSING = ("", "nan", "na")
 """Texts, in lower case, that stand for a missing value."""
 _LARGEST = 3.4028234663852886e38
 """The largest finite float32."""
+BOUNDS = "<>=≤≥ "
+"""Characters before a number of which only a bound is known: >10."""
+_DECIMAL_COMMA = re.compile(rf"[{BOUNDS}]*[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_THOUSANDS = re.compile(rf"[{BOUNDS}]*[+-]?[1-9]\d?\d?,\d\d\d", re.ASCII)
 _BINARY = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}
 
 
@@ -33,10 +42,19 @@ class TargetColumn:
         """The distinct texts that are not empty."""
         return set(self.texts) - {""}
 
+    @cached_property
+    def spellings(self) -> dict[str, list[str]]:
+        """The spellings of each class, which differ in case and spaces only; a class has the most common one's name."""
+        counts = Counter(parse_class(text) for text in self.texts if text)
+        spellings: dict[str, list[str]] = {}
+        for text in sorted(counts, key=lambda text: (-counts[text], text)):
+            spellings.setdefault(fold_class(text), []).append(text)
+        return {each[0]: each for each in spellings.values()}
+
     @property
     def classes(self) -> tuple[str, ...]:
         """The distinct classes, in order of their numbers if all are numbers."""
-        classes = {parse_class(text) for text in self.values}
+        classes = self.spellings
         are_numbers = all(parse_number(each) is not None for each in classes)
         return tuple(sorted(classes, key=float if are_numbers else str))
 
@@ -67,6 +85,37 @@ def parse_number(text: str) -> float | None:
 def parse_binary(text: str) -> float | None:
     """0.0 for 0 and false, 1.0 for 1 and true, or None."""
     return _BINARY.get(parse_class(text).lower())
+
+
+def fold_class(name: str) -> str:
+    """The name of a class as it is compared: in lower case, with single spaces."""
+    return " ".join(name.lower().split())
+
+
+def convert_decimal_commas(column: TargetColumn) -> TargetColumn:
+    """The column with 1,5 written as 1.5, if nearly all its values are numbers; an error where it is ambiguous.
+
+    >>> convert_decimal_commas(TargetColumn("y", ["1,5", "2", ">0,25"], "my.csv", str)).texts
+    ['1.5', '2', '>0.25']
+    """
+    with_comma = {text for text in column.values if _DECIMAL_COMMA.fullmatch(text)}
+    numbers = {text for text in column.values - with_comma if parse_number(text.lstrip(BOUNDS)) is not None}
+    if not with_comma or 10 * len(with_comma | numbers) < 9 * len(column.values):
+        return column
+    first = next(row for row, text in enumerate(column.texts) if text in with_comma)
+    shown = f"{column.locate(first)}: {quote(column.texts[first])}"
+    if with_point := [text for text in numbers if "." in text]:
+        row = next(row for row, text in enumerate(column.texts) if text == with_point[0])
+        raise InputError(
+            f"{shown} has a decimal comma, and {quote(with_point[0])} ({column.locate(row)}) a decimal point; write "
+            "all with a point"
+        )
+    if all(_THOUSANDS.fullmatch(text) for text in with_comma):
+        raise InputError(
+            f"{shown} may have a decimal comma or a comma between thousands; write it with a point, or without a comma"
+        )
+    _log.warning("%s has a decimal comma: commas of the column are read so", shown)
+    return replace(column, texts=[text.replace(",", ".") if text in with_comma else text for text in column.texts])
 
 
 def parse_class(text: str) -> str:

@@ -42,7 +42,8 @@ def fit_forest(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Fit ``forest`` to the graphs ``train`` of ``dataset``, which is on the CPU and has the forest's encodings."""
-    logger.info("growing %d trees", forest.outputs * forest.trees)
+    each = f" for each of {forest.outputs} outputs" if forest.outputs > 1 else ""
+    logger.info("growing %d trees%s", forest.trees, each)
     forest.fit_vocabulary(*dataset.select_encoding(COLOURS, train))
     features = torch.cat([forest.presence_features(dataset.batch(chunk)) for chunk in train.split(1024)])
     features = features[:, : forest.columns].numpy()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from mnagt.inference.outputs import matmul_precision
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
 from mnagt.models.registry import MODELS, resolve_settings
 from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.module_model import ModuleModel
 from mnagt.nn.wide_and_deep import WideAndDeep
 from mnagt.nn.wl_features import COLOURS, WLFeatures
 from mnagt.runs.config import RunConfig, TrainConfig
+from mnagt.runs.defaults import resolve_defaults
 from mnagt.tasks import Task
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_forest import check_can_grow, fit_forest
@@ -45,6 +47,8 @@ class Result:
     parameters: int
     seconds: float
     device: str
+    test_intervals: dict[str, list[float]] = field(default_factory=dict)
+    """Bootstrap intervals of the test scores at the level 0.95 (``metrics.bootstrap_intervals``), by metric."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +69,16 @@ class FittedModel:
         at, metric, ranks = self.trainer.at, self.trainer.task.metric, self.trainer.ranks
         valid = at.history[at.best_epoch - 1][f"valid_{metric}"]
         if self.forest is not None or isinstance(self.model, WideAndDeep):
-            valid = self._scores(split.valid)[metric]
-        test = self._scores(split.test) if with_test else {}
+            valid = self._scores(split.valid)[0][metric]
+        test, intervals = self._scores(split.test, with_intervals=True) if with_test else ({}, {})
         device = device_name(self.trainer.device) + (f", {ranks.world_size} ranks" if ranks.is_distributed else "")
-        return Result(metric, at.best_epoch, valid, test, self.model.parameter_count, round(self.seconds, 3), device)
+        size, seconds = self.model.parameter_count, round(self.seconds, 3)
+        return Result(metric, at.best_epoch, valid, test, size, seconds, device, intervals)
 
-    def _scores(self, indices: Int[Tensor, "some"]) -> dict[str, float]:
-        """The task's metrics over the graphs ``indices``; with a forest, those of the ensemble."""
+    def _scores(
+        self, indices: Int[Tensor, "some"], *, with_intervals: bool = False
+    ) -> tuple[dict[str, float], dict[str, list[float]]]:
+        """The task's metrics over the graphs ``indices``, and their intervals; with a forest, those of the ensemble."""
         trainer, task, predictor = self.trainer, self.trainer.task, self.model
         if self.forest is not None:
             weight = self.config.settings["forest_weight"]
@@ -81,7 +88,9 @@ class FittedModel:
                 predictor, trainer.dataset, indices, trainer.evaluation_batch_size, task.reduce_output
             )
         target = trainer.dataset.targets[indices.to(trainer.device)]
-        return trainer.ranks.broadcast_from_rank0(lambda: task.scores(output, target))
+        return trainer.ranks.broadcast_from_rank0(
+            lambda: (task.scores(output, target), task.score_intervals(output, target) if with_intervals else {})
+        )
 
     def to_trained(self, origin: dict[str, Any]) -> TrainedModel:
         """The model for inference, on the CPU."""
@@ -116,6 +125,7 @@ def fit_model(
     that the settings ask for is left out: validation scores of epochs are those of the network alone in any case.
     """
     device = pick_device(config.device) if device is None else device
+    config = resolve_defaults(config, dataset, split)
     task = fit_task(config.train, dataset, split.train)
     settings = resolve_settings(config.model, config.settings, dataset.features, task.num_outputs)
     config, wide = replace(config, settings=settings), None
@@ -128,13 +138,8 @@ def fit_model(
         model = build_or_explain(config.model, config.settings, dataset.features, task.num_outputs)
     if wide is not None:
         wide.set(model)
-    common: dict[str, Any] = {
-        "device": device,
-        "checkpoint": checkpoint,
-        "reporter": reporter,
-        "should_stop": should_stop,
-        "ranks": ranks,
-    }
+    common: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "reporter": reporter}
+    common |= {"should_stop": should_stop, "ranks": ranks}
     if MODELS[config.model].is_fitted_by_sklearn:
         trainer = SklearnTrainer(config, model, dataset, split, task, **common)
         on_start(config)
@@ -162,7 +167,12 @@ def fit_model(
 def fit_task(config: TrainConfig, dataset: PackedDataset, train: Int[Tensor, "some"]) -> Task:
     """The data set's task, fitted to the targets of the training part: scaling, vocabulary, class weights."""
     targets = dataset.targets[train]
-    task = dataset.task.fit(targets)
+    task = dataset.task
+    if config.target_transform != TrainConfig.target_transform:
+        task = task.with_target_transform(config.target_transform)
+    if config.target_weights:
+        task = task.with_target_weights(config.target_weights)
+    task = task.fit(targets).with_metric(config.metric)
     if config.class_weights:
         task = task.with_class_weights(targets)
     return task.with_label_smoothing(config.label_smoothing) if config.label_smoothing else task
@@ -172,6 +182,8 @@ def fit_preprocessing(
     model: GraphModel, dataset: PackedDataset, train: Int[Tensor, "some"], more: dict[str, int] | None = None
 ) -> PackedDataset:
     """Fit the WL vocabulary of ``model``, if it has one, to ``train``; the data set with its encodings and ``more``."""
+    if isinstance(model, ModuleModel):
+        model.fit_columns(dataset.columns, dataset.vocabularies)
     dataset = with_encodings(dataset, model.encodings | (more or {}))
     for module in model.modules():
         if isinstance(module, WLFeatures):

@@ -80,10 +80,13 @@ def check_memory(model: GraphModel, dataset: PackedDataset, config: TrainConfig,
 
 @contextmanager
 def explain_out_of_memory(device: torch.device, config: RunConfig) -> Iterator[None]:
-    """Within the block, a GPU that runs out of memory raises an error of one line."""
+    """Within the block, a device that runs out of memory raises an error of one line."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (MemoryError, RuntimeError) as error:  # a GPU's error is a RuntimeError, too
+        is_out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not is_out_of_memory and "can't allocate memory" not in str(error):
+            raise
         raise InputError(
             f"{device_name(device)} has too little memory for batches of {config.train.batch_size} graphs; "
             "lower batch_size or choose a smaller model"

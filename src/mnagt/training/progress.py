@@ -12,6 +12,16 @@ from mnagt.errors import InputError
 from mnagt.files import write_error, write_text
 
 METRICS = "metrics.jsonl"
+NAMES = {
+    "rocauc": "ROC-AUC",
+    "ap": "average precision",
+    "f1": "F1",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R2",
+    "mcc": "MCC",
+}
+"""Metrics as papers call them, where that is another word."""
 
 
 class Reporter:
@@ -37,27 +47,34 @@ class Lines(Reporter):
         self.stream, self.every = stream or sys.stderr, every
 
     def begin(self, epochs: int, steps: int, history: list[dict[str, float]]) -> None:
-        self.epochs, self.first, self.graphs = epochs, len(history), 0
+        self.epochs, self.first = epochs, len(history)
+        self.best: float | None = None
+        self.best_words = ""
         self.started = self.shown = time.monotonic()
         if history:
             print(f"going on after epoch {len(history)} of {epochs}", file=self.stream)
 
-    def step(self, step: int, graphs: int) -> None:
-        self.graphs += graphs
-
     def epoch(self, record: Mapping[str, float], best: float | None) -> None:
-        now, done = time.monotonic(), int(record["epoch"])
+        now, done, words = time.monotonic(), int(record["epoch"]), self.summary(record, best)
         if now - self.shown >= self.every or done >= self.epochs:
             self.shown = now
-            print(f"epoch {done}/{self.epochs}  {self.summary(record, best)}", file=self.stream, flush=True)
+            print(f"epoch {done}/{self.epochs}, {words}", file=self.stream, flush=True)
 
     def summary(self, record: Mapping[str, float], best: float | None) -> str:
-        """Loss, scores, speed and time left."""
+        """Validation score, the score of the epoch that is kept so far, and time left.
+
+        ``best`` is a mean over several epochs; when it changes, this epoch is kept.
+        """
         elapsed, done = time.monotonic() - self.started, int(record["epoch"])
         left = elapsed / max(1, done - self.first) * (self.epochs - done)
-        scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in record.items() if "valid" in name)
-        top = "" if best is None else f" (best mean {best:.4f})"
-        return f"loss {record['loss']:.4f}  {scores}{top}  {clock(left)} left  {self.graphs / elapsed:,.0f} graphs/s"
+        name, score = next((name, value) for name, value in record.items() if "valid" in name)  # the one that chooses
+        metric = name.removeprefix("valid_")
+        if best != self.best:
+            is_resumed = self.first > 0 and self.best is None  # which epoch it was is not known here
+            self.best, self.best_words = best, "" if is_resumed else f", best {score:.3f} at {done}"
+        metric = NAMES.get(metric, metric.replace("_", " "))
+        parts = f"validation {metric} {score:.3f}{self.best_words}"
+        return f"{parts}, {clock(left)} left" if done < self.epochs else parts
 
 
 class Live(Lines):

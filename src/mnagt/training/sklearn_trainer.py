@@ -20,13 +20,18 @@ from mnagt.nn.graph_model import GraphModel, SklearnModel
 from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
 from mnagt.training.distributed import ALONE, Ranks
+from mnagt.training.fit_descriptor_boosting import fit_descriptor_boosting
 from mnagt.training.fit_morgan_forest import fit_morgan_forest
 from mnagt.training.fit_wl_linear import fit_wl_linear
 from mnagt.training.progress import Reporter
 from mnagt.training.sklearn_problem import Fitted, Problem, check_can_fit
 from mnagt.training.trainer import Position, evaluation_batch_size, validation_scores
 
-FITS: dict[str, Callable[[Problem], Fitted]] = {"wl-linear": fit_wl_linear, "morgan-forest": fit_morgan_forest}
+FITS: dict[str, Callable[[Problem], Fitted]] = {
+    "wl-linear": fit_wl_linear,
+    "morgan-forest": fit_morgan_forest,
+    "descriptor-boosting": fit_descriptor_boosting,
+}
 """What fits each model."""
 
 

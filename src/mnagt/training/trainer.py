@@ -85,6 +85,18 @@ class Trainer:
     interruption. The test part is not read. A loss or gradient that is not finite stops training within a step and
     never reaches weights or checkpoint. In distributed training each of the ``ranks`` has a trainer.
 
+    Args:
+        model: A module from a ``GraphBatch`` to outputs [graphs, outputs].
+        dataset: The graphs.
+        split: Indices of the training and validation part.
+        task: Loss and scores.
+        config: Settings of training.
+        device: Where to train.
+        checkpoint: The file of the state; None to keep none.
+        reporter: Called with the progress of each epoch.
+        should_stop: Asked after each step; True ends training after a checkpoint.
+        ranks: The processes of distributed training.
+
     >>> from mnagt import Trainer, build_model, load_dataset, random_split
     >>> dataset = load_dataset("MUTAG")
     >>> model = build_model("gin", {"dim": 8, "depth": 1}, dataset.features, 2)
@@ -141,13 +153,20 @@ class Trainer:
                 self._restore(self.checkpoint)
             self._counted = time.monotonic()
             self.reporter.begin(self.config.epochs, self.steps_per_epoch, self.at.history)
-            while self.at.epoch < self.config.epochs:
+            while not self.is_finished:
                 self._epoch()
             self.save()
         self._forward = self._network
         parameter_copies.release(self.model.parameters())
         self.model.load_state_dict(self.best)
         return self.at
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all epochs are done, or ``patience`` is at an end."""
+        patience, at = self.config.patience, self.at
+        is_exhausted = bool(patience and at.best_epoch and at.epoch - at.best_epoch >= patience)
+        return at.epoch >= self.config.epochs or is_exhausted
 
     def _epoch(self) -> None:
         at, loss = self.at, self._train_epoch()

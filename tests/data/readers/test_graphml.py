@@ -1,6 +1,7 @@
 """GraphML as networkx and editors write it; what is wrong with a file is told with its line."""
 
 import gzip
+import time
 from pathlib import Path
 
 import networkx as nx
@@ -10,7 +11,7 @@ import torch
 from mnagt import load_dataset
 from mnagt.data.readers.graphml import read_graphml
 from mnagt.errors import InputError
-from mnagt.tasks import Regression, SingleLabel
+from mnagt.tasks import Regression, SingleLabel, Unlabelled
 
 EDITORS = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:y="http://www.yworks.com/xml/graphml">
@@ -112,3 +113,22 @@ def test_a_number_that_is_missing_is_told_with_its_file(tmp_path):
         nx.write_graphml(graph, tmp_path / f"{number}.graphml")
     with pytest.raises(InputError, match=r"1\.graphml, line \d+, 'w': expected a finite number, got nothing"):
         load_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["node", "edge", "graph"])
+def test_defaults_of_many_keys_are_refused_before_they_fill_a_table(written, what):
+    """A file of 250 kB that would become a table of ten million cells."""
+    keys = "".join(
+        f'<key id="k{i}" for="{what}" attr.name="a{i}" attr.type="string"><default>x</default></key>'
+        for i in range(2000)
+    )
+    node, edge = '<node id="{i}"/>', '<edge source="0" target="0"/>'
+    if what == "graph":
+        graphs = '<graph edgedefault="undirected"><node id="0"/></graph>' * 5000
+    else:
+        nodes = "".join(node.format(i=i) for i in range(5000 if what == "node" else 1))
+        graphs = f'<graph edgedefault="undirected">{nodes}{edge * (5000 if what == "edge" else 0)}</graph>'
+    start = time.process_time()
+    with pytest.raises(InputError, match=f"{what}s and 2,000 columns so far, nearly all empty"):
+        read_graphml(written(f"<graphml>{keys}{graphs}</graphml>")).pack(task=Unlabelled())
+    assert time.process_time() - start < 3

@@ -256,9 +256,9 @@ def test_the_documented_code_runs(tmp_path, monkeypatch):
     assert len(schema.splitlines()) == 3
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.jsonl").write_text(
-        schema + "\n".join(json.dumps(json.loads(schema.splitlines()[0])) for _ in range(20))
+        schema + "\n".join(json.dumps({**json.loads(schema.splitlines()[0]), "family": str(i)}) for i in range(20))
     )
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    blocks = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "my.jsonl" in each]
     assert blocks
     for block in blocks:
         exec(compile(block.replace("epochs=100", "epochs=1"), "own-data.md", "exec"), {})

@@ -136,7 +136,7 @@ REFUSED = {
     "empty column": (column_of("", "nan"), "column 'y' is empty"),
     "one value": (column_of("1", "1"), "column 'y' holds one value only"),
     "a name a row": (column_of("a", "b", "c"), "3 different texts in 3 rows"),
-    "mixed": (column_of("1.5", "2.5", ">10"), "line 4, column 'y': '>10' is not a number, and others are"),
+    "mixed": (column_of("1.5", "2.5", ">10"), "line 4, column 'y': '>10' is a bound .* --censored"),
     "infinite": (column_of("1.5", "2.5", "inf"), "line 4, column 'y': 'inf' is not a number"),
     "a slip": (column_of(*"01" * 20, "2"), "line 42, column 'y': '2' is neither 0 nor 1, as nearly all others are"),
     "ragged": ("smiles,y\nC,1\nCC,1,2\n", "line 3: 3 fields, and the header has 2"),
@@ -321,7 +321,7 @@ def test_a_model_of_an_official_set_reads_smiles(data_root, tmp_path, monkeypatc
     torch.testing.assert_close(torch.tensor(by_smiles["predicted expt"]), torch.tensor(by_name["expt"]))
     assert set(by_smiles["note"]) == {None}
     scores = evaluate(tmp_path / "run", dataset=table, device="cpu")
-    assert scores == pytest.approx(evaluate(tmp_path / "run", part="all", device="cpu"))
+    assert scores["rmse"] == pytest.approx(evaluate(tmp_path / "run", part="all", device="cpu")["rmse"])
 
 
 @pytest.mark.real_data

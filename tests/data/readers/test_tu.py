@@ -145,7 +145,7 @@ def test_self_loops_and_repeats_go_and_reverse_edges_come(small, tmp_path, caplo
     assert_same(read_tu(untidy), small)
     assert [record.message for record in caplog.records] == [
         "SMALL: 1 self loops were dropped",
-        "SMALL: 1 repeated edges were dropped",
+        "SMALL: 1 repeated edges were dropped; the first of them counts",
         "SMALL: 1 missing reverse edges were added",
     ]
 

@@ -6,6 +6,7 @@ and a column of lists is one continuous column for each entry ('name/0', 'name/1
 
 import logging
 import math
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,8 +21,8 @@ from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError, quote
 from mnagt.graphs.sparse import ptr_from_counts
 
-MAX_MISSING, MAX_MISSING_PER_VALUE = 1 << 24, 64
-"""Cells of a table that may be empty: so many, and so many more for each value."""
+MAX_MISSING, MAX_MISSING_PER_VALUE, MAX_MISSING_PER_ROW = 1 << 20, 64, 4
+"""Cells of a table that may be empty or hold a default: so many, and so many more for each value and each row."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +40,11 @@ class AttributeColumns:
     values: dict[str, list[Any]] = field(default_factory=dict)
     rows: int = 0
     num_values: int = 0
-    """Values that are not missing."""
+    """Values that are neither missing nor defaults."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append a row."""
-        self.num_values += len(row)
+        """Append a row; one with defaults is a ``ChainMap`` of what is given and the defaults."""
+        self.num_values += len(row.maps[0]) if isinstance(row, ChainMap) else len(row)
         for name in row:
             if name not in self.values:
                 self._check_density(len(self.values) + 1)
@@ -62,7 +63,8 @@ class AttributeColumns:
 
     def _check_density(self, columns: int) -> None:
         """Refuse a table that is nearly all empty: it would take many times the memory of its file."""
-        if columns * self.rows > MAX_MISSING + MAX_MISSING_PER_VALUE * self.num_values:
+        most = MAX_MISSING + MAX_MISSING_PER_VALUE * self.num_values + MAX_MISSING_PER_ROW * self.rows
+        if columns * self.rows > most:
             raise InputError(
                 f"{self.label}: {self.rows:,} {self.kind} and {columns:,} columns so far, nearly all "
                 f"empty; give all {self.kind} the same columns"

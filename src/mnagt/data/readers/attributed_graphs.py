@@ -5,6 +5,7 @@ Graphs are undirected unless they say otherwise: an edge then runs both ways.
 
 import logging
 from bisect import bisect_right
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -12,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
+from jaxtyping import Bool
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attribute_columns import AttributeColumns, category_name, encode_columns, pack_keys
 from mnagt.data.readers.edges import add_reverse_edges, reverse_keys
+from mnagt.data.readers.split_columns import SplitColumn, encode_split_column
 from mnagt.data.readers.text_table import Table, read_targets
 from mnagt.errors import InputError, quote
 from mnagt.tasks import Task
@@ -49,7 +50,7 @@ class GraphTable(Table):
             for name, value in row.items():
                 is_list = isinstance(value, list | tuple)
                 cells |= {f"{name}/{i}": entry for i, entry in enumerate(value)} if is_list else {name: value}
-            columns.add(cells)
+            columns.add(row if isinstance(row, ChainMap) else cells)  # with defaults: a file without lists
         for name, column in columns.values.items():
             for row, value in enumerate(column):
                 if not isinstance(value, str | int | float | None):
@@ -63,8 +64,9 @@ class GraphTable(Table):
     def find_targets(self, names: Sequence[str] | None, group: str | None) -> tuple[str, ...]:
         """The target columns: ``names``, with all columns of a list; else ``TARGET``, or the only one besides group."""
         if names is None:
-            return self._list_columns(TARGET) or self.find_target_columns(None, group or "")
-        return self.find_target_columns([each for name in names for each in self._list_columns(name) or (name,)], "")
+            return self._list_columns(TARGET) or self.find_target_columns(None, [group or ""])
+        listed = [each for name in names for each in self._list_columns(name) or (name,)]
+        return self.find_target_columns(listed, [group or ""])
 
     def _list_columns(self, name: str) -> tuple[str, ...]:
         return tuple(
@@ -154,7 +156,7 @@ class AttributedGraphs:
         *,
         targets: Sequence[str] | None = None,
         task: str | Task = "auto",
-        group: str | None = None,
+        group: str | SplitColumn | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
         is_continued: bool = False,
     ) -> PackedDataset:
@@ -163,7 +165,7 @@ class AttributedGraphs:
         Args:
             targets: names of the target columns of the graphs.
             task: as for ``read_molecules``.
-            group: the column of graphs for a split by groups.
+            group: the column of graphs that a split reads; see ``load_dataset``.
             columns: the columns to read, by kind ('node_labels', ...): those of a model. None to find out.
             is_continued: ``columns`` are those of earlier graphs of the same file; see ``encode_columns``.
         """
@@ -171,7 +173,8 @@ class AttributedGraphs:
         if not self.node_ends:
             raise InputError(f"{table.label}: no graphs in it; give at least one")
         targets = targets if isinstance(task, str) else task.target_columns(targets)
-        names = table.find_targets(targets, group)
+        group = SplitColumn(group) if isinstance(group, str) else group
+        names = table.find_targets(targets, group and group.name)
         task, target, has_target = read_targets(table, names, task)
         nodes, edges = (
             encode_columns(table.label, each, columns, is_continued=is_continued) for each in (self.nodes, self.edges)
@@ -187,7 +190,7 @@ class AttributedGraphs:
             task=task,
             targets=target,
             is_symmetric=np.array_equal(keys, np.sort(reverse_keys(keys))),
-            groups=None if group is None else encode_groups(table, group),
+            **({} if group is None else encode_split_column(table, group)),
         )
         if not has_target.all():
             message = _describe_unlabelled(table, has_target)
@@ -196,16 +199,6 @@ class AttributedGraphs:
                 raise InputError(f"{message}; nothing is left")
             dataset = dataset.select(torch.from_numpy(np.flatnonzero(has_target)))
         return dataset
-
-
-def encode_groups(table: Table, column: str) -> Int[Tensor, "graphs"]:
-    """A number for each distinct value of a column."""
-    texts = table.column(table.check_column(column, "split-column"))
-    if "" in texts:
-        raise InputError(
-            f"{table.locate(texts.index(''), column)}: no group; each graph needs one for a split by groups"
-        )
-    return torch.from_numpy(np.unique(texts, return_inverse=True)[1].astype(np.int64))
 
 
 def _describe_unlabelled(table: GraphTable, has_target: Bool[np.ndarray, "graphs"]) -> str:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated
 
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.code_config import MAX_NODES, CodeConfig
 from mnagt.data.readers.code_trees import (
     CONSTANTS,
-    MAX_NODES,
     Function,
     Trees,
     UnparsableError,
@@ -28,7 +27,6 @@ from mnagt.data.readers.ogb import read_ogb
 from mnagt.data.splits import PARTS
 from mnagt.errors import InputError
 from mnagt.files import read_small_file, write_folder_atomically
-from mnagt.settings import Ge, Settings
 
 VERSION = "code-1"
 """Changes whenever the same sources would give another data set."""
@@ -39,18 +37,6 @@ _SECONDS_BETWEEN_REPORTS = 5
 _NOT_THE_LIBRARY = ("site-packages", "dist-packages", "test", "tests", "idle_test")
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class CodeConfig(Settings):
-    """How a data set is made from sources."""
-
-    max_nodes: Annotated[int, Ge(3)] = MAX_NODES
-    """Nodes of a graph; of larger trees the first are kept, depth first."""
-    attributes: Annotated[int, Ge(3)] = 10_030
-    """Size of the vocabulary of attributes: the commonest of those seen twice in the training part."""
-    seed: int = 0
-    """Draws the order in which projects are given to the parts."""
 
 
 @dataclass(frozen=True)

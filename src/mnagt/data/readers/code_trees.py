@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from mnagt.data.categories import category_indices
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.code_config import MAX_NODES
 from mnagt.data.readers.ogb import Links, next_tokens, pack_code
 from mnagt.data.splits import PARTS
 from mnagt.tasks import UNKNOWN
@@ -29,7 +30,6 @@ MASK = "_mask_"
 NONE = "__NONE__"
 CONSTANTS = ("Str", "Num", "Bytes")
 """Types whose attribute is a value, not a name."""
-MAX_NODES = 1000
 
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 """Fields that hold statements."""

@@ -8,6 +8,8 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
+from mnagt.graphs.edges import log_dropped_edges
+
 _log = logging.getLogger(__name__)
 
 
@@ -23,11 +25,11 @@ def add_reverse_edges(
     """
     row = np.flatnonzero(ends[:, 0] != ends[:, 1])
     keys, first = np.unique(_to_keys(ends[row]), return_index=True)
-    _log_counts(name, loops=len(ends) - len(row), repeated=len(row) - len(keys))
+    log_dropped_edges(name, len(ends) - len(row), len(row) - len(keys))
     row, reverse = row[first], reverse_keys(keys)
     is_new = ~np.isin(reverse, keys, assume_unique=True)
     if is_directed is None:
-        _log_counts(name, added=int(is_new.sum()))
+        _log_added(name, int(is_new.sum()))
     else:
         is_new &= ~is_directed[row]
     keys, row = np.concatenate([keys, reverse[is_new]]), np.concatenate([row, row[is_new]])
@@ -48,18 +50,14 @@ def undirected_keys(name: str, ends: NDArray[np.integer]) -> NDArray[np.int64]:
     distinct = len(keys)
     if not np.array_equal(keys, reverse):
         keys = np.union1d(keys, reverse)
-    _log_counts(name, loops=loops, repeated=given - distinct, added=len(keys) - distinct)
+    log_dropped_edges(name, loops, given - distinct)
+    _log_added(name, len(keys) - distinct)
     return keys
 
 
-def _log_counts(name: str, loops: int = 0, repeated: int = 0, added: int = 0) -> None:
-    for count, what in (
-        (loops, "self loops were dropped"),
-        (repeated, "repeated edges were dropped"),
-        (added, "missing reverse edges were added"),
-    ):
-        if count:
-            _log.info("%s: %d %s", name, count, what)
+def _log_added(name: str, count: int) -> None:
+    if count:
+        _log.info("%s: %d missing reverse edges were added", name, count)
 
 
 def _to_keys(ends: NDArray[np.integer]) -> NDArray[np.int64]:

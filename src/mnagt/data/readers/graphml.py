@@ -4,6 +4,7 @@ Attributes that ``key`` elements declare by name (``attr.name``) are read by typ
 categorical, float and double continuous. Keys without such a name, which editors use for drawings, are ignored.
 """
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ def read_graphml(path: Path) -> AttributedGraphs:
             raise InputError(
                 f"{file}, line {root.line}: <{root.tag[:60]}> without a <graph> in it; give a GraphML file"
             )
-        keys = {key.attributes.get("id", ""): key for key in root.children_named("key")}
+        keys = _Keys.read(root)
         for number, graph in enumerate(graphs):
             _add_graph(found, graph, keys)
             graph_id = file.name if len(graphs) == 1 else f"{file.name}#{number}"
@@ -47,7 +48,7 @@ def read_graphml(path: Path) -> AttributedGraphs:
     return found
 
 
-def _add_graph(graphs: AttributedGraphs, graph: "_Element", keys: Mapping[str, "_Element"]) -> None:
+def _add_graph(graphs: AttributedGraphs, graph: "_Element", keys: "_Keys") -> None:
     """Add the nodes and edges of a graph."""
     index: dict[str, int] = {}
     for node in graph.children_named("node"):
@@ -128,20 +129,35 @@ def _parse_xml(path: Path) -> _Element:
     return document.children[0]
 
 
-def _read_attributes(element: _Element, keys: Mapping[str, _Element]) -> dict[str, Any]:
-    """The attributes of a graph, node or edge, by name."""
-    row = {}
-    for key in keys.values():
-        if key.attributes.get("for", "all") in ("all", element.tag):
+@dataclass(frozen=True)
+class _Keys:
+    """The ``key`` elements of a file by id, and the values that they give to all graphs, nodes or edges."""
+
+    by_id: Mapping[str, _Element]
+    defaults: Mapping[str, dict[str, Any]]
+
+    @classmethod
+    def read(cls, root: _Element) -> "_Keys":
+        by_id = {key.attributes.get("id", ""): key for key in root.children_named("key")}
+        defaults: dict[str, dict[str, Any]] = {tag: {} for tag in ("graph", "node", "edge")}
+        for key in by_id.values():
             for default in key.children_named("default"):
-                _set_attribute(row, key, default)
+                for tag, row in defaults.items():
+                    if key.attributes.get("for", "all") in ("all", tag):
+                        _set_attribute(row, key, default)
+        return cls(by_id, defaults)
+
+
+def _read_attributes(element: _Element, keys: _Keys) -> ChainMap[str, Any]:
+    """The attributes of a graph, node or edge, by name: what it says, and the defaults."""
+    row: dict[str, Any] = {}
     for data in element.children_named("data"):
-        if data.attributes.get("key") not in keys:
+        if data.attributes.get("key") not in keys.by_id:
             raise InputError(
                 f"{data.location}: no <key> declares {quote(data.attributes.get('key'))}; add one at the top"
             )
-        _set_attribute(row, keys[data.attributes["key"]], data)
-    return row
+        _set_attribute(row, keys.by_id[data.attributes["key"]], data)
+    return ChainMap(row, keys.defaults[element.tag])
 
 
 def _set_attribute(row: dict[str, Any], key: _Element, data: _Element) -> None:

@@ -11,13 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mnagt.data import cache
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.smiles import VERSION, RefusedRow, get_smiles, rdkit_version, read_smiles
-from mnagt.data.readers.text_table import Table, read_table, read_targets
+from mnagt.data.readers.duplicates import check_parts, resolve_duplicates
+from mnagt.data.readers.sdf import SUFFIX, read_sdf
+from mnagt.data.readers.smiles import VERSION, RefusedRow, find_duplicates, get_smiles, rdkit_version, read_smiles
+from mnagt.data.readers.split_columns import SplitColumn, announce_unused, encode_split_column, find_part_columns
+from mnagt.data.readers.text_table import Table, join_tables, read_table, read_targets
+from mnagt.data.splits import PARTS
+from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError
 from mnagt.tasks import Task
 
@@ -53,48 +58,116 @@ class MoleculeTable:
         )
 
 
+def read_molecule_file(path: Path) -> Table:
+    """The table of molecules in a file: CSV, TSV, .smi or SDF."""
+    if path.name.lower().removesuffix(".gz").endswith(SUFFIX) and path.is_file():
+        return read_sdf(path)
+    return read_table(path, may_lack_header=True)
+
+
 def read_molecules(
-    path: Path | str, *, smiles: str | None = None, targets: Sequence[str] | None = None, task: str | Task = "auto"
+    path: Path | str,
+    *,
+    smiles: str | None = None,
+    targets: Sequence[str] | None = None,
+    task: str | Task = "auto",
+    group: str | SplitColumn | None = None,
+    options: TableConfig = TableConfig(),
 ) -> MoleculeTable:
     """Read a table of molecules.
 
     Args:
-        path: A CSV, TSV or .smi file. Empty cells, 'nan' and 'NA' are missing values.
+        path: A CSV, TSV, .smi or SDF file. Empty cells, 'nan' and 'NA' are missing values.
         smiles: The column of SMILES, where it cannot be guessed.
         targets: The target columns, where they cannot be guessed.
         task: 'single-label', 'multi-label', 'regression', or a task that the targets must fit. 'auto': one column of
             two values or of texts is single-label, several columns of 0 and 1 are multi-label, other numbers are
             regression.
+        group: The column that a split reads; see ``load_dataset``.
+        options: How the table is read: what is done about duplicates.
 
     >>> from mnagt import read_molecules
     >>> len(read_molecules("my.csv").dataset)
     30
     """
-    table = read_table(Path(path))
-    if not len(table):
-        raise InputError(f"{table.label}: no rows under the header; add a row a molecule")
+    table, part = _read_parts(Path(path), options)
     column = table.find_smiles_column(smiles)
+    group = SplitColumn(group) if isinstance(group, str) else group
     targets = targets if isinstance(task, str) else task.target_columns(targets)
-    names = table.find_target_columns(targets, column)
+    parts, split_column = find_part_columns(table), group.name if group else column
+    names = table.find_target_columns(targets, (column, split_column, *parts))
+    announce_unused(table, [name for name in parts if name not in (*names, split_column)])
     task, values, has_target = read_targets(table, names, task)
     texts = [" ".join(text.split()) for text in table.column(column)]
-    labelled = np.flatnonzero(has_target)
-    to_read = [texts[row] for row in labelled.tolist()]
-    graphs = cache.load_or_build(
-        *(VERSION, rdkit_version(), "\n".join(to_read)), build=lambda: read_smiles(to_read, name=table.name).graphs
-    )
-    readable = set(get_smiles(graphs))
-    is_kept = has_target & np.array([text in readable for text in texts], bool)
-    unread = [row for row in labelled.tolist() if not is_kept[row]]
-    missing = f"no value of {names[0]}" if len(names) == 1 else "no value of any target"
-    reasons = {row: missing if table.has_values(row) else "empty row" for row in np.flatnonzero(~has_target).tolist()}
-    reasons |= {unread[each.row]: each.reason for each in read_smiles([texts[row] for row in unread]).refused}
+    graphs, is_kept = _read_graphs(table.name, texts, has_target)
+    refused = _explain_refused(table, names, texts, has_target, is_kept)
     kept = torch.from_numpy(np.flatnonzero(is_kept))
     dataset = replace(graphs, name=table.name, task=task, targets=values[kept])
-    refused = tuple(RefusedRow(row, texts[row], reasons[row]) for row in sorted(reasons))
     molecules = MoleculeTable(dataset, table, column, names, kept, refused)
     if not len(kept):
         raise InputError(f"{molecules}; nothing is left")
     if refused:
         _log.warning("%s", molecules)
-    return molecules
+    return _resolve_rows(molecules, part, group, options)
+
+
+def _read_parts(path: Path, options: TableConfig) -> tuple[Table, Int[Tensor, "rows"] | None]:
+    """The rows of the table and of those of other parts, and the part of each row if there are such."""
+    files = {"train": path, **{part: Path(file).expanduser() for part, file in options.part_files.items()}}
+    tables = {part: read_molecule_file(file) for part, file in files.items()}
+    for table in tables.values():
+        if not len(table):
+            raise InputError(f"{table.label}: no rows under the header; add a row a molecule")
+    if len(tables) == 1:
+        return tables["train"], None
+    part = torch.cat([torch.full((len(table),), PARTS.index(part)) for part, table in tables.items()])
+    return join_tables(list(tables.values())), part
+
+
+def _read_graphs(
+    name: str, texts: Sequence[str], has_target: Bool[np.ndarray, "rows"]
+) -> tuple[PackedDataset, Bool[np.ndarray, "rows"]]:
+    """The graphs of the rows with a target, duplicates found, and which rows have a graph."""
+    to_read = [texts[row] for row in np.flatnonzero(has_target).tolist()]
+
+    def build() -> PackedDataset:
+        graphs = read_smiles(to_read, name=name).graphs
+        return replace(graphs, same_as=find_duplicates(get_smiles(graphs)))
+
+    graphs = cache.load_or_build(VERSION, rdkit_version(), "\n".join(to_read), "same_as", build=build)
+    readable = set(get_smiles(graphs))
+    return graphs, has_target & np.array([text in readable for text in texts], bool)
+
+
+def _explain_refused(
+    table: Table,
+    names: Sequence[str],
+    texts: Sequence[str],
+    has_target: Bool[np.ndarray, "rows"],
+    is_kept: Bool[np.ndarray, "rows"],
+) -> tuple[RefusedRow, ...]:
+    """The rows that give no graph or have no target, and why."""
+    unread = np.flatnonzero(has_target & ~is_kept).tolist()
+    missing = f"no value of {names[0]}" if len(names) == 1 else "no value of any target"
+    reasons = {row: missing if table.has_values(row) else "empty row" for row in np.flatnonzero(~has_target).tolist()}
+    reasons |= {unread[each.row]: each.reason for each in read_smiles([texts[row] for row in unread]).refused}
+    return tuple(RefusedRow(row, texts[row], reasons[row]) for row in sorted(reasons))
+
+
+def _resolve_rows(
+    molecules: MoleculeTable,
+    part: Int[Tensor, "rows"] | None,
+    group: SplitColumn | None,
+    options: TableConfig,
+) -> MoleculeTable:
+    """The table with its split column or parts encoded, and duplicates treated as ``options`` say."""
+    dataset, rows = molecules.dataset, molecules.table.select(molecules.kept.tolist())
+    if part is not None:
+        if group is not None:
+            raise InputError("a split is given by a column or by files (--valid, --test); leave one out")
+        dataset = replace(dataset, official=part[molecules.kept])
+    if group is not None:
+        dataset = replace(dataset, **encode_split_column(rows, group))
+    check_parts(dataset, rows, options.duplicates)
+    resolved = resolve_duplicates(dataset, rows, options.duplicates)
+    return replace(molecules, dataset=resolved.dataset, kept=molecules.kept[resolved.kept])

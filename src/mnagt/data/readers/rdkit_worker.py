@@ -136,7 +136,43 @@ def scaffolds(smiles: Sequence[str]) -> dict[str, Any]:
     return {"scaffolds": found}
 
 
-FUNCTIONS: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {"graph_rows": graph_rows, "scaffolds": scaffolds}
+def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:
+    """``keys``: the canonical SMILES of each molecule without salts, by which duplicates are found.
+
+    Salts and counter-ions of RDKit's list are removed and what is left is neutralised, unless no carbon is left.
+    """
+    from rdkit.Chem import MolFromSmiles, MolToSmiles
+    from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
+    from rdkit.Chem.SaltRemover import SaltRemover
+    from rdkit.rdBase import BlockLogs
+
+    remover, uncharger, keys = SaltRemover(), Uncharger(), []
+    with BlockLogs():
+        for text in smiles:
+            molecule = MolFromSmiles(text)
+            if "." in text:
+                stripped = remover.StripMol(molecule, dontRemoveEverything=True)
+                if any(atom.GetAtomicNum() == 6 for atom in stripped.GetAtoms()):
+                    molecule = uncharger.uncharge(stripped)
+            keys.append(MolToSmiles(molecule))
+    return {"keys": keys}
+
+
+def fingerprints(smiles: Sequence[str]) -> dict[str, Any]:
+    """``bits``: the Morgan fingerprint of each molecule (radius 2, 1024 bits), eight bits a byte."""
+    from rdkit.Chem import MolFromSmiles
+    from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
+    from rdkit.rdBase import BlockLogs
+
+    generator = GetMorganGenerator(radius=2, fpSize=1024)
+    with BlockLogs():
+        bits = [generator.GetFingerprintAsNumPy(MolFromSmiles(text)) for text in smiles]
+    return {"bits": np.packbits(np.array(bits, np.uint8).reshape(-1, 1024), axis=1)}
+
+
+FUNCTIONS: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {
+    function.__name__: function for function in (graph_rows, scaffolds, canonical_smiles, fingerprints)
+}
 
 
 def send(pipe: IO[bytes], message: dict[str, Any]) -> None:

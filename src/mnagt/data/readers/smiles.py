@@ -81,7 +81,7 @@ def read_smiles(smiles: Sequence[str], *, name: str = "these molecules", workers
     """
     smiles = [" ".join(text.split()) for text in smiles]
     parts, reasons, done, spoken = [], {}, 0, time.monotonic()
-    for part in _run_rdkit("graph_rows", smiles, workers):
+    for part in run_rdkit("graph_rows", smiles, workers):
         parts.append(part)
         reasons |= {done + row: why for row, why in part["reasons"]}
         done += len(part["sizes"])
@@ -111,13 +111,31 @@ def get_smiles(dataset: PackedDataset) -> list[str]:
     return dataset.texts.cpu().numpy().tobytes().decode().split("\n") if len(dataset) else []
 
 
+def find_scaffolds(smiles: Sequence[str], *, workers: int | None = None) -> list[str]:
+    """The Bemis-Murcko scaffold of each molecule, as SMILES.
+
+    >>> find_scaffolds(["Cc1ccccc1", "CCO"])
+    ['c1ccccc1', '']
+    """
+    return [each for part in run_rdkit("scaffolds", smiles, workers) for each in part["scaffolds"]]
+
+
 def scaffold_split(
     smiles: Sequence[str], shares: tuple[float, float, float] = (0.8, 0.1, 0.1), *, workers: int | None = None
 ) -> Split:
     """Molecules with the same Bemis-Murcko scaffold stay together: the official split of OGB's molecules."""
-    return ordered_group_split(
-        [each for part in _run_rdkit("scaffolds", smiles, workers) for each in part["scaffolds"]], shares
-    )
+    return ordered_group_split(find_scaffolds(smiles, workers=workers), shares)
+
+
+def find_duplicates(smiles: Sequence[str], *, workers: int | None = None) -> Int[Tensor, "molecules"]:
+    """The index of the first molecule that is the same as each: with the same canonical SMILES after salts.
+
+    >>> find_duplicates(["CCO", "CC(=O)O", "OCC", "CC(=O)[O-].[Na+]"]).tolist()
+    [0, 1, 0, 1]
+    """
+    first: dict[str, int] = {}
+    keys = [key for part in run_rdkit("canonical_smiles", smiles, workers) for key in part["keys"]]
+    return torch.tensor([first.setdefault(key, index) for index, key in enumerate(keys)], dtype=torch.long)
 
 
 def rdkit_version() -> str:
@@ -129,7 +147,7 @@ def rdkit_version() -> str:
     return __version__
 
 
-def _run_rdkit(name: str, smiles: Sequence[str], workers: int | None) -> Iterator[dict[str, Any]]:
+def run_rdkit(name: str, smiles: Sequence[str], workers: int | None = None) -> Iterator[dict[str, Any]]:
     """The results of a function of ``rdkit_worker``, a chunk of molecules at a time and in order."""
     rdkit_version()
     chunks = [smiles[at : at + _CHUNK] for at in range(0, len(smiles), _CHUNK)] or [smiles]

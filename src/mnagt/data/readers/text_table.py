@@ -3,9 +3,13 @@
 import csv
 import io
 import logging
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +19,31 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
+from mnagt.data.readers import rdkit_worker
 from mnagt.errors import InputError, join_names, quote
 from mnagt.registry import lookup
 from mnagt.tasks import TASKS, MultiLabel, Regression, SingleLabel, Task, Unlabelled
-from mnagt.tasks.target_column import MISSING, TargetColumn, parse_binary, parse_number
+from mnagt.tasks.target_column import BOUNDS, MISSING, TargetColumn, convert_decimal_commas, parse_binary, parse_number
 
-TABLES = (".csv", ".tsv", ".smi", ".smiles")
+TABLES = (".csv", ".tsv", ".smi", ".smiles", ".sdf")
 """Suffixes of tables of molecules; each may be followed by .gz."""
 
 _SMILES_NAMES = ("smiles", "smile", "smi", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "structure")
 _NO_TARGETS = ("", "id", "mol_id", "name", "mol_name", "cid", "inchi", "inchikey", "split")
 """Columns that are no targets unless they are named."""
+_NAMES = ("name", "mol_name", "compound", "compound_name", "drug", "drug_name", "title", "id", "mol_id", "cid")
+"""Columns by which molecules are called."""
 _MAX_LISTED = 40
 """Columns that a message lists."""
+_ROWS_AFTER_HEADER = 5
+"""Rows that show whether a first line is a row like them."""
+_MAX_OUTLIERS = 5
+"""Outliers that a message names one by one."""
 _MAX_FIELD_BYTES = 1 << 24
+
+ALL = "all"
+"""In place of target columns: every column of numbers."""
+_PATTERN, _ID_WORDS = set("*?["), {"id", "ids", "cid", "cas", "index", "idx", "key", "inchikey"}
 
 KINDS = tuple(kind for kind, task in TASKS.items() if task.is_parsable)
 """Kinds of tasks that have targets in tables."""
@@ -79,14 +94,54 @@ class Table:
             raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
         return found[0]
 
-    def find_target_columns(self, names: Sequence[str] | None, other: str) -> tuple[str, ...]:
-        """The columns ``names``, or else the only one besides ``other`` that can be a target, if there is any."""
+    def find_name_column(self) -> str | None:
+        """The first column with a usual name for names or identifiers of molecules, if there is one."""
+        by_name = {column.strip().lower().replace(" ", "_"): column for column in reversed(list(self.columns))}
+        return next((by_name[usual] for usual in _NAMES if usual in by_name), None)
+
+    def find_target_columns(self, names: Sequence[str] | None, others: Collection[str]) -> tuple[str, ...]:
+        """The columns ``names``, or else the only one besides ``others`` that can be a target, if there is any.
+
+        A name with ``*``, ``?`` or ``[`` that no column has is a pattern (``NR-*``), and ``all`` stands for every
+        column of numbers that is neither an id nor among ``others``.
+        """
         if names is not None:
-            return tuple(self.check_column(name, "target") for name in dict.fromkeys(names))
-        found = [c for c in self.columns if c != other and c.strip().lower() not in _NO_TARGETS]
+            found = [each for name in names for each in self._expand_name(name, others)]
+            return tuple(dict.fromkeys(found))
+        found = [c for c in self.columns if c not in others and c.strip().lower() not in _NO_TARGETS]
         if len(found) > 1:
             raise InputError(f"{self.label}: which columns are to be learned? Name them (--target); {self._available}")
         return tuple(found)
+
+    def _expand_name(self, name: str, others: Collection[str]) -> list[str]:
+        """The columns that a name, a pattern or ``all`` stands for."""
+        if name in self.columns or not (name == ALL or _PATTERN & set(name)):
+            return [self.check_column(name, "target")]
+        if name != ALL:
+            if found := [c for c in self.columns if c not in others and fnmatchcase(c, name)]:
+                return found
+            raise InputError(f"{self.label}: no column is like {quote(name)} (--target); {self._available}")
+        reasons = {c: self._why_no_target(c) for c in self.columns if c not in others}
+        left_out = [f"{c} ({reason})" for c, reason in reasons.items() if reason]
+        if found := [c for c, reason in reasons.items() if not reason]:
+            _log.info("%s: targets are %s; left out: %s", self.label, join_names(found), join_names(left_out))
+            return found
+        raise InputError(f"{self.label}: no column of numbers to learn; left out: {join_names(left_out)}")
+
+    def _why_no_target(self, name: str) -> str:
+        """Why ``all`` leaves a column out; empty if it does not."""
+        texts = [text for text in self.column(name) if text.lower() not in MISSING]
+        words = re.split(r"[^a-z]+", name.lower())
+        if name.strip().lower() in _NO_TARGETS or _ID_WORDS & set(words):
+            return "an id"
+        if not texts:
+            return "empty"
+        numbers = [parse_number(text.lstrip(BOUNDS).replace(",", ".")) for text in texts]
+        binary = [parse_binary(text) for text in texts]
+        if None in numbers and None in binary:
+            return "not numbers"
+        steps = {after - before for before, after in pairwise(numbers) if before is not None and after is not None}
+        return "counts the rows" if steps == {1.0} and len(texts) == len(self) > 2 else ""
 
     def check_column(self, name: str, option: str) -> str:
         """The name; an error that mentions the command line's ``option`` where there is no such column."""
@@ -99,17 +154,61 @@ class Table:
         names = [*list(self.columns)[:_MAX_LISTED], *["..."] * (len(self.columns) > _MAX_LISTED)]
         return f"there are: {join_names(names, 600)}"
 
+    def name_line(self, row: int) -> str:
+        """The line of a row, for lists of lines in messages."""
+        return str(self.lines[row])
+
     def locate(self, row: int, column: str | None = None) -> str:
         """Where a row or cell is in the file, for messages."""
+        return self._locate(row, column)
+
+    def _locate(self, row: int, column: str | None) -> str:
         where = f"{self.label}, {self.line_name} {self.lines[row]}"
         return where if column is None else f"{where}, column {quote(column)}"
 
 
-def read_table(path: Path) -> Table:
-    """The table in a file."""
+@dataclass(frozen=True, eq=False)
+class JoinedTable(Table):
+    """The rows of several files, end to end."""
+
+    files: Sequence[str] = ()
+    """The file of each row."""
+
+    def select(self, rows: Sequence[int]) -> "JoinedTable":
+        selected = replace(self, files=[self.files[row] for row in rows])
+        return super(JoinedTable, selected).select(rows)  # type: ignore[return-value]
+
+    def name_line(self, row: int) -> str:
+        return f"{self.lines[row]} of {Path(self.files[row]).name}"
+
+    def locate(self, row: int, column: str | None = None) -> str:
+        return replace(self, label=self.files[row])._locate(row, column)
+
+
+def join_tables(tables: Sequence[Table]) -> JoinedTable:
+    """The rows of all tables, under the name of the first; an error where one lacks a column that may be a target."""
+    first, lacking = tables[0], set()
+    for table in tables[1:]:
+        missing = [name for name in first.columns if name not in table.columns]
+        if needed := [name for name in missing if name.strip().lower() not in _NO_TARGETS]:
+            raise InputError(
+                f"{table.label}: no column {quote(needed[0])}, which {first.label} has; {table._available}"
+            )
+        lacking |= set(missing)
+    names = [name for name in first.columns if name not in lacking]
+    columns = {name: [text for table in tables for text in table.columns[name]] for name in names}
+    lines = [line for table in tables for line in table.lines]
+    return JoinedTable(first.label, columns, lines, files=[table.label for table in tables for _ in table.lines])
+
+
+def read_table(path: Path, *, may_lack_header: bool = False) -> Table:
+    """The table in a file. With ``may_lack_header``, a first line with a SMILES above others is a row.
+
+    Its columns are then called ``smiles``, ``column 2``, ...
+    """
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a table of molecules ({', '.join(TABLES)}, each also as .gz)")
-    text = _read_text(path)
+    text = read_text(path)
     if not text.strip():
         raise InputError(f"{path}: the file is empty; give a table with a header and a row a molecule")
     suffix = Path(str(path).lower().removesuffix(".gz")).suffix
@@ -124,7 +223,7 @@ def read_table(path: Path) -> Table:
             if len(row) not in (0, len(columns)):
                 raise InputError(
                     f"{path}, line {reader.line_num}: {len(row)} fields, and the header has {len(columns)}; fix "
-                    "the row (text with commas goes between quotes)"
+                    "the row (text with commas goes between quotes, and so do numbers with a decimal comma)"
                 )
             rows.append(row or [""] * len(columns))
             lines.append(reader.line_num)
@@ -132,12 +231,17 @@ def read_table(path: Path) -> Table:
         raise InputError(f"{path}, line {reader.line_num}: {error}; fix the row") from None
     finally:
         csv.field_size_limit(limit)
+    if may_lack_header and (index := _find_smiles_in_header(columns, rows)) is not None:
+        rows, lines = [list(columns), *rows], [1, *lines]
+        columns = tuple("smiles" if i == index else f"column {i + 1}" for i in range(len(columns)))
+        _log.warning("%s: the first line is no header; its columns are called %s", path, join_names(columns))
     if twice := [name for name, count in Counter(columns).items() if count > 1]:
         raise InputError(f"{path}, line 1: column {quote(twice[0])} is there twice; rename one")
     return _make_table(path, columns, rows, lines)
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The content of a file in UTF-8, which may be compressed (.gz)."""
     content = b"".join(Archive(path.parent).read_blocks(path.name, MAX_PARSED_BYTES))
     try:
         return content.decode("utf-8-sig")
@@ -145,6 +249,18 @@ def _read_text(path: Path) -> str:
         line = content[: error.start].count(b"\n") + 1
         byte = content[error.start]
         raise InputError(f"{path}, line {line}: byte 0x{byte:02x} is not UTF-8; save the file in UTF-8") from None
+
+
+def _find_smiles_in_header(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
+    """The column in which the first line has a SMILES as the next lines have, so that it is no header."""
+    if any(name.strip().lower() in _SMILES_NAMES for name in header) or not find_spec("rdkit"):
+        return None
+    for index, name in enumerate(header):
+        if name.strip():
+            sizes = rdkit_worker.graph_rows([name, *(row[index] for row in rows[:_ROWS_AFTER_HEADER])])["sizes"]
+            if sizes.all():
+                return index
+    return None
 
 
 def _parse_smiles_lines(path: Path, text: str) -> Table:
@@ -171,7 +287,7 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
     """
     if not names:
         return Unlabelled(), torch.zeros(len(table), 0), np.ones(len(table), bool)
-    columns = [_read_column(table, name) for name in names]
+    columns = [convert_decimal_commas(_read_column(table, name)) for name in names]
     if isinstance(task, str):
         for column in columns:
             if not column.values:
@@ -182,7 +298,21 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
             _log.info("%s: %s taken as %s", table.label, ", ".join(names), kind)
         parsable = {kind: TASKS[kind] for kind in KINDS}
         task = lookup(parsable, kind, "task").from_columns(columns)
+        _report_outliers(task, columns)
     return task, task.parse_targets(columns), has_any_target(table, names)
+
+
+def _report_outliers(task: Task, columns: Sequence[TargetColumn]) -> None:
+    """Log numbers that are far from all others, with their lines."""
+    is_outlier = task.find_outliers(task.parse_targets(columns))
+    for column, rows in zip(columns, is_outlier.T, strict=False):
+        if found := rows.nonzero()[:, 0].tolist():
+            listed = [f"{column.locate(row)}: {column.texts[row]}" for row in found[:_MAX_OUTLIERS]]
+            _log.warning(
+                "%s: %d values of %s lie more than 10 robust deviations from the median; check them, or let them weigh "
+                "less (--target-transform log or rank): %s",
+                *(column.label, len(found), column.name, "; ".join([*listed, *["..."] * (len(found) > len(listed))])),
+            )
 
 
 def has_any_target(table: Table, names: Sequence[str]) -> Bool[np.ndarray, "rows"]:
@@ -229,6 +359,12 @@ def _guess_from_several(columns: Sequence[TargetColumn]) -> str:
 
 
 def _contradiction(column: TargetColumn, row: int, problem: str) -> InputError:
+    text = column.texts[row]
+    if text[0] in BOUNDS and parse_number(text.lstrip(BOUNDS)) is not None:
+        return InputError(
+            f"{column.locate(row)}: {quote(text)} is a bound (a censored value), and others are numbers; read bounds "
+            "with --censored, or leave the row out"
+        )
     return InputError(
         f"{column.locate(row)}: {quote(column.texts[row])} is {problem}; fix it, or name the task: --task "
         f"{' or '.join(KINDS)}"

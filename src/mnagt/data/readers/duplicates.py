@@ -1,0 +1,142 @@
+"""Rows of a table that hold the same molecule: found, reported with their lines, and merged."""
+
+import logging
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.smiles import get_smiles
+from mnagt.data.readers.text_table import Table
+from mnagt.data.splits import PARTS
+from mnagt.errors import InputError, count
+
+_MAX_LISTED, _MAX_SMILES = 5, 40
+"""Molecules that a message names one by one, and characters of a SMILES in it."""
+_DONE = {
+    "keep": "all rows are kept (--duplicates average, drop or error does otherwise)",
+    "average": "their targets are averaged, for classes the majority is taken",
+    "drop": "one row of each is kept",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class DuplicateCounts(NamedTuple):
+    """How many molecules are there more than once, in how many rows, and how many of them have different targets."""
+
+    molecules: int
+    rows: int
+    conflicts: int
+
+
+def count_duplicates(dataset: PackedDataset) -> DuplicateCounts:
+    """The duplicates of a data set; all zero where it was not searched for them."""
+    if dataset.same_as is None:
+        return DuplicateCounts(0, 0, 0)
+    copies = torch.bincount(dataset.same_as, minlength=len(dataset))
+    conflicts = int(has_conflict(dataset).sum())
+    return DuplicateCounts(int((copies > 1).sum()), int(copies[copies > 1].sum()), conflicts)
+
+
+def has_conflict(dataset: PackedDataset) -> Bool[Tensor, "graphs"]:
+    """Which graphs are the first of several copies with different targets; missing targets differ from none."""
+    assert dataset.same_as is not None
+    target = dataset.targets.double().reshape(len(dataset), -1).where(~_is_missing(dataset), torch.nan)
+    index = dataset.same_as[:, None].expand_as(target)
+
+    def reduce(fill: float, how: str) -> Float[Tensor, "graphs columns"]:
+        return torch.full_like(target, fill).scatter_reduce(0, index, target.nan_to_num(nan=fill), how)
+
+    return (reduce(-torch.inf, "amax") > reduce(torch.inf, "amin")).any(dim=1)
+
+
+class Resolved(NamedTuple):
+    """A data set without the graphs that were merged or left out, and which are kept."""
+
+    dataset: PackedDataset
+    kept: Int[Tensor, "some"]
+
+
+def _is_missing(dataset: PackedDataset) -> Bool[Tensor, "graphs columns"]:
+    target = dataset.targets.reshape(len(dataset), -1)
+    return target.isnan() | (target == dataset.task.missing_target)
+
+
+def resolve_duplicates(dataset: PackedDataset, table: Table, duplicates: str) -> Resolved:
+    """The data set with duplicates treated as ``TableConfig.duplicates`` says; they are reported with their lines.
+
+    ``table`` has the row of each graph.
+    """
+    counts, same_as, every = count_duplicates(dataset), dataset.same_as, torch.arange(len(dataset))
+    if same_as is None or not counts.molecules:
+        return Resolved(dataset, every)
+    found = f"{table.label}: {count(counts.molecules, 'molecule')} found more than once, in {counts.rows:,} rows"
+    if duplicates == "error":
+        is_copied = torch.bincount(same_as, minlength=len(dataset)) > 1
+        raise InputError(f"{found}: {list_copies(dataset, table, is_copied)}; remove them, or leave out --duplicates")
+    is_conflict, is_first = has_conflict(dataset), same_as == every
+    done = _DONE[duplicates]
+    if counts.conflicts:
+        left_out = ", which are left out" if duplicates == "drop" else ""
+        done += f"; targets differ for {counts.conflicts:,}{left_out}: {list_copies(dataset, table, is_conflict)}"
+    _log.warning("%s; %s", found, done)
+    if duplicates == "keep":
+        return Resolved(dataset, every)
+    if duplicates == "average":
+        merged = dataset.task.merge_targets(dataset.targets, (is_first.cumsum(dim=0) - 1)[same_as])
+        dataset = replace(dataset, targets=dataset.targets.index_copy(0, is_first.nonzero()[:, 0], merged))
+        is_kept = is_first & ~_is_missing(dataset).all(dim=1)
+        if ties := int((is_first & ~is_kept).sum()):
+            _log.warning("%s: left out for want of a majority: %s", table.label, count(ties, "molecule"))
+    else:
+        is_kept = is_first & ~is_conflict
+    kept = is_kept.nonzero()[:, 0]
+    return Resolved(dataset.select(kept), kept)
+
+
+def list_copies(dataset: PackedDataset, table: Table, is_listed: Bool[Tensor, "graphs"]) -> str:
+    """The lines and SMILES of the molecules whose first copies are listed, as a message names them."""
+    assert dataset.same_as is not None
+    smiles, listed = get_smiles(dataset), []
+    first = is_listed.nonzero()[:, 0].tolist()
+    for graph in first[:_MAX_LISTED]:
+        copies = (dataset.same_as == graph).nonzero()[:, 0].tolist()
+        lines = [table.name_line(copy) for copy in copies[:_MAX_LISTED]]
+        lines += ["..."] * (len(copies) > _MAX_LISTED)
+        listed.append(f"lines {', '.join(lines[:-1])} and {lines[-1]} ({shorten(smiles[graph])})")
+    if len(first) > _MAX_LISTED:
+        listed.append(f"and {len(first) - _MAX_LISTED:,} more")
+    return "; ".join(listed)
+
+
+def shorten(smiles: str) -> str:
+    """A SMILES as messages show it."""
+    return smiles if len(smiles) <= _MAX_SMILES else f"{smiles[:_MAX_SMILES]}..."
+
+
+def check_parts(dataset: PackedDataset, table: Table, duplicates: str) -> None:
+    """Report molecules that a given split (``dataset.official``) has in two parts; an error for 'error'."""
+    if dataset.official is None or dataset.same_as is None:
+        return
+    is_shared = find_shared(dataset, dataset.official)
+    if not is_shared.any():
+        return
+    shared = count(int(is_shared.sum()), "molecule")
+    message = (
+        f"{table.label}: two parts of the given split share {shared}, and test figures are too good by them: "
+        f"{list_copies(dataset, table, is_shared)}"
+    )
+    if duplicates == "error":
+        raise InputError(f"{message}; remove them from {PARTS[1]} and {PARTS[2]}")
+    _log.warning("%s", message)
+
+
+def find_shared(dataset: PackedDataset, part: Tensor) -> Bool[Tensor, "graphs"]:
+    """Which graphs are the first copy of a molecule with copies in two parts; ``part`` is negative for none."""
+    assert dataset.same_as is not None
+    parts = torch.where(part < 0, torch.nan, part.double())
+    return has_conflict(replace(dataset, targets=parts[:, None]))

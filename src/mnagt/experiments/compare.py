@@ -1,0 +1,248 @@
+"""Which model for these data? Several models on the same splits, with intervals, cost and learning curve."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split
+from mnagt.errors import InputError
+from mnagt.experiments.config import CompareConfig
+from mnagt.experiments.ledger import Ledger
+from mnagt.experiments.trials import run_trials, with_seed
+from mnagt.files import write_json, write_text
+from mnagt.graphs.molecules import MOLECULES
+from mnagt.models.registry import MODELS
+from mnagt.registry import lookup
+from mnagt.reports.charts import line_chart, mean_series
+from mnagt.reports.page import html, render_page
+from mnagt.runs.config import RunConfig
+from mnagt.runs.split import make_split
+from mnagt.tasks import Task
+from mnagt.training.run import resolve_run
+
+FOR_MOLECULES = ("mnagt", "morgan-forest", "descriptor-boosting", "wl-linear")
+FOR_GRAPHS = ("mnagt", "gin", "wl-linear")
+CONSTANT = "constant"
+"""The majority class, the share of positives or the mean: what a model must beat."""
+SHARES = (0.25, 0.5, 1.0)
+"""Shares of the training part in the learning curve."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The results of one model."""
+
+    model: str
+    scores: tuple[float, ...]
+    """Test scores on all training graphs, one for each seed."""
+    interval: tuple[float, float]
+    """Ends of the bootstrap intervals over the test graphs, means over seeds."""
+    curve: dict[int, list[float]]
+    """Test scores by the number of training graphs."""
+    seconds: float = 0.0
+    memory: float = 0.0
+    """Peak memory of the process that trained, in MB."""
+    parameters: int = 0
+
+    @property
+    def mean(self) -> float:
+        return mean(self.scores)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that the page shows, the best model first."""
+
+    dataset: str
+    metric: str
+    higher_is_better: bool
+    models: tuple[Compared, ...]
+    parts: dict[str, int]
+
+    @property
+    def equals(self) -> tuple[Compared, ...]:
+        """Models whose mean lies within the interval of the best."""
+        low, high = self.models[0].interval
+        return tuple(each for each in self.models if low <= each.mean <= high or each is self.models[0])
+
+    @property
+    def choice(self) -> Compared:
+        """The fastest of the equals."""
+        return min(self.equals, key=lambda each: each.seconds)
+
+    def verdict(self) -> str:
+        """Which to use, in a sentence or two."""
+        best, choice = self.models[0], self.choice
+        ends = f"{best.interval[0]:.3f} to {best.interval[1]:.3f}"
+        text = f"{best.model} has the best test {self.metric}: {best.mean:.3f} (95 % interval {ends})."
+        if best.model == CONSTANT:
+            return f"{text} No model has learned anything from these data: use none of them."
+        others = [each.model for each in self.equals if each is not best]
+        if not others:
+            return f"{text} No other model lies within its interval: use {best.model}."
+        names = ", ".join(others)
+        if CONSTANT in others:
+            return f"{text} Not to be told from it with these test graphs: {names}. That is no better than a constant."
+        cost = f"takes {choice.seconds:.1f} s to train, where {best.model} takes {best.seconds:.1f} s"
+        advice = f"use {best.model}" if choice is best else f"use {choice.model}, which {cost}"
+        return f"{text} Not to be told from it with these test graphs: {names}. By cost, {advice}."
+
+
+def compare(
+    config: RunConfig, out: Path, search: CompareConfig, say: Callable[[str], None] = lambda line: None
+) -> Comparison:
+    """Train several models on the same splits, and write a page: which to use for these data.
+
+    Finished trainings are in ``out/trials.jsonl``; the same call goes on where it stopped.
+
+    Args:
+        config: Data set, split and training settings; its model is ignored.
+        out: The folder of ledger and page.
+        search: Models, seeds and processes.
+        say: Called with each line of progress.
+    """
+    config, dataset = resolve_run(replace(config, model="mnagt"), None)
+    models = search.models or default_models(dataset)
+    for name in models:
+        lookup(MODELS, name, "model")
+    trials = {(name, s, share): c for name in models for s, share, c in _list_trials(config, name, search)}
+    ledger = Ledger(out / "trials.jsonl")
+
+    def print_trial(trial: RunConfig, record: dict[str, Any]) -> None:
+        result, share = record["result"], trial.train.train_share
+        score = f"test {result['metric']} {result['test'][result['metric']]:.4f}"
+        say(f"{trial.model}, {100 * share:.0f} % of the training graphs, seed {trial.train.seed}: {score}")
+
+    failed: dict[str, str] = {}
+
+    def note_failure(trial: RunConfig, error: Exception) -> None:
+        failed.setdefault(trial.model, str(error))
+
+    run_trials(
+        trials.values(),
+        ledger,
+        jobs=search.jobs,
+        on_trial=print_trial,
+        on_failure=note_failure,
+    )
+    for name, reason in failed.items():
+        say(f"{name} is left out: {reason}")
+    records = {key: run_trials([trial], ledger, until=0.0) for key, trial in trials.items()}
+    found = {key: each[0] for key, each in records.items() if each and key[0] not in failed}
+    if not found:
+        raise InputError(f"no model could be trained: {'; '.join(failed.values())}")
+    comparison = _summarise(found, dataset, config)
+    write_text(out / "report.html", build_page(comparison, failed))
+    write_json(out / "result.json", _describe(comparison))
+    return comparison
+
+
+def default_models(dataset: PackedDataset) -> tuple[str, ...]:
+    """The models that are compared if none are named; those that scikit-learn fits, where it is installed."""
+    names = FOR_MOLECULES if dataset.features == MOLECULES else FOR_GRAPHS
+    return tuple(name for name in names if find_spec("sklearn") or not MODELS[name].is_fitted_by_sklearn)
+
+
+def _list_trials(config: RunConfig, name: str, search: CompareConfig) -> list[tuple[int, float, RunConfig]]:
+    base = replace(config, model=name, settings={})
+    trials = []
+    for share in SHARES:
+        for seed in range(search.seeds if share == 1 else min(search.curve_seeds, search.seeds)):
+            trial = with_seed(base, config.train.seed + seed)
+            trials.append((seed, share, replace(trial, train=replace(trial.train, train_share=share))))
+    return trials
+
+
+def _summarise(
+    found: dict[tuple[str, int, float], dict[str, Any]], dataset: PackedDataset, config: RunConfig
+) -> Comparison:
+    metric = next(iter(found.values()))["result"]["metric"]
+    task = dataset.task.with_metric(metric)
+    models = [_summarise_model(name, found, metric) for name in dict.fromkeys(key[0] for key in found)]
+    seeds = sorted({seed for _, seed, share in found if share == 1})
+    splits = [make_split(with_seed(config, config.train.seed + seed).split, dataset) for seed in seeds]
+    models.append(score_constant(task, dataset, splits))
+    models.sort(key=lambda each: each.mean, reverse=task.higher_is_better)
+    parts = {name: len(getattr(splits[0], name)) for name in ("train", "valid", "test")}
+    return Comparison(dataset.name, metric, task.higher_is_better, tuple(models), parts)
+
+
+def _summarise_model(name: str, found: dict[tuple[str, int, float], dict[str, Any]], metric: str) -> Compared:
+    records = [(share, record) for (model, _, share), record in found.items() if model == name]
+    whole = [record for share, record in records if share == 1]
+    results, curve = [record["result"] for record in whole], {}
+    for _, record in sorted(records, key=lambda pair: pair[0]):
+        curve.setdefault(record["split"]["train"], []).append(record["result"]["test"][metric])
+    ends = [result["test_intervals"].get(metric, [result["test"][metric]] * 2) for result in results]
+    return Compared(
+        name,
+        tuple(result["test"][metric] for result in results),
+        (mean(low for low, _ in ends), mean(high for _, high in ends)),
+        curve,
+        mean(result["seconds"] for result in results),
+        max(record["peak_memory_mb"] for record in whole),
+        results[0]["parameters"],
+    )
+
+
+def score_constant(task: Task, dataset: PackedDataset, splits: Sequence[Split]) -> Compared:
+    """The scores of the same prediction for every graph: shares of classes or means over the training part."""
+    scores, ends = [], []
+    for split in splits:
+        fitted = task.fit(dataset.targets[split.train])
+        probability = fitted.target_probability(dataset.targets[split.train]).nanmean(dim=0)
+        output = fitted.from_probability(probability).expand(len(split.test), -1)
+        target = dataset.targets[split.test]
+        scores.append(fitted.scores(output, target)[task.metric])
+        ends.append(fitted.score_intervals(output, target).get(task.metric, [scores[-1]] * 2))
+    interval = (mean(low for low, _ in ends), mean(high for _, high in ends))
+    return Compared(CONSTANT, tuple(scores), interval, {len(splits[0].train): scores})
+
+
+def build_page(comparison: Comparison, failed: dict[str, str]) -> str:
+    """The page: the advice, a table, and the learning curve."""
+    models = comparison.models
+    low = min(each.interval[0] for each in models)
+    high = max(each.interval[1] for each in models)
+    rows = []
+    for each in models:
+        text = f"{each.mean:.3f} ({each.interval[0]:.3f} to {each.interval[1]:.3f})"
+        deviation = (each.interval[1] - each.interval[0]) / 2
+        is_ours = each.model.startswith("mnagt")
+        sketch = html.interval(f"{each.model}: {text}", each.mean, low, high, deviation, is_ours=is_ours)
+        cost = (
+            ["–"] * 3
+            if each.model == CONSTANT
+            else [f"{each.seconds:.1f}", f"{each.memory:,.0f}" if each.memory else "-", f"{each.parameters:,}"]
+        )
+        rows.append([each.model, text, sketch, *cost])
+    drawn = [each for each in models if each.model != CONSTANT and len(each.curve) > 1]
+    series = [mean_series(each.model, i, list(each.curve), list(each.curve.values())) for i, each in enumerate(drawn)]
+    curve = None
+    if series:
+        ticks = sorted({count for each in drawn for count in each.curve})
+        label = {"x_label": "training graphs", "y_label": comparison.metric, "x_ticks": ticks}
+        curve = line_chart(f"Test {comparison.metric} by the number of training graphs", series, **label)
+    return render_page(
+        "experiments/compare.html", comparison=comparison, rows=rows, low=low, high=high, curve=curve, failed=failed
+    )
+
+
+def _describe(comparison: Comparison) -> dict[str, Any]:
+    """What ``result.json`` holds."""
+    models = {
+        each.model: {
+            "test": list(each.scores),
+            "interval": list(each.interval),
+            "seconds": each.seconds,
+            "peak_memory_mb": each.memory,
+            "parameters": each.parameters,
+            "curve": {str(count): values for count, values in each.curve.items()},
+        }
+        for each in comparison.models
+    }
+    return {"metric": comparison.metric, "verdict": comparison.verdict(), "parts": comparison.parts, "models": models}

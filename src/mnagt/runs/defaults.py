@@ -1,0 +1,48 @@
+"""Defaults that follow the data, where neither a recipe nor the user sets them."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import is_molecule_table
+from mnagt.data.splits import Split
+from mnagt.models.mnagt import MnagtNetworkConfig
+from mnagt.models.registry import MODELS
+from mnagt.runs.config import RunConfig
+
+SMALL = 4096
+"""Training graphs from which on all defaults are those of the settings."""
+
+
+def defaults_by_size(graphs: int) -> dict[str, int]:
+    """The defaults for so many training graphs.
+
+    Below 4,096 training graphs: batches of n / 16 graphs, rounded to a power of two, at least 32. From there on: the
+    defaults of the settings.
+
+    >>> defaults_by_size(1200)
+    {'batch_size': 64}
+    """
+    if graphs >= SMALL:
+        return {}
+    power = round(math.log2(max(graphs, 1)))
+    return {"batch_size": 2 ** max(5, power - 4)}
+
+
+def resolve_defaults(config: RunConfig, dataset: PackedDataset, split: Split) -> RunConfig:
+    """The settings with those named in ``config.by_data`` set for these graphs.
+
+    The batch size of ``mnagt`` and ``mnagt-wl`` follows the number of training graphs; other models keep their own. In
+    tables of molecules with two classes, ROC-AUC chooses the epoch, where both are in the validation part.
+    """
+    if not config.by_data:
+        return config
+    values: dict[str, Any] = {}
+    if "rocauc" in dataset.task.metric_names and is_molecule_table(config.dataset) and dataset.task.class_names:
+        has_all = not dataset.task.absent_classes(dataset.targets[split.valid])
+        values = {"metric": "rocauc"} if has_all else {}
+    if issubclass(MODELS[config.model].config, MnagtNetworkConfig):
+        values |= defaults_by_size(len(split.train))
+    values = {name: value for name, value in values.items() if name in config.by_data}
+    return replace(config, train=replace(config.train, **values), by_data=())

@@ -1,0 +1,167 @@
+"""What every request passes: host, load and size are checked before its body is read; then it is counted and logged."""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import re
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import h11
+from fastapi.exceptions import HTTPException
+from fastapi.responses import JSONResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mnagt.serve.config import ServeConfig
+from mnagt.serve.metrics import SECONDS, Metrics
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+COMPUTED = ("/predict", "/explain")
+"""Paths that take time: too many of them at once are refused."""
+
+_access = logging.getLogger("mnagt.access")
+_REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
+
+class AsciiResponse(JSONResponse):
+    """JSON in ASCII, which can also quote half of a surrogate pair from a request."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+class Middleware:
+    """Refuses requests for other hosts and requests beyond the limits; adds headers and an id; counts and logs."""
+
+    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics, model: str) -> None:
+        self.app, self.config, self.metrics, self._labels = app, config, metrics, f'model="{model}"'
+        self.computing = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 500
+        headers = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        given = headers.get(b"x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        added = {**HEADERS, "X-Request-ID": request_id}
+
+        async def send_with_headers(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] += [(name.lower().encode(), text.encode()) for name, text in added.items()]
+            await send(message)
+
+        is_computed = scope["path"] in COMPUTED
+        self.computing += is_computed
+        try:
+            if refusal := self._find_refusal(headers, is_computed):
+                await refusal(scope, receive, send_with_headers)
+            else:
+                await self.app(scope, self._limit_body(receive), send_with_headers)
+        finally:
+            self.computing -= is_computed
+            seconds, route = time.perf_counter() - start, scope.get("route")
+            path = scope["path"] if is_computed else "other" if route is None else route.path
+            self.metrics.count(f'mnagt_requests_total{{path="{path}",status="{status}"}}')
+            if path in COMPUTED:
+                self.metrics.observe("mnagt_request_seconds", seconds, SECONDS, self._labels)
+            if self.config.access_log:
+                record = {"time": round(time.time(), 3), "id": request_id, "client": (scope["client"] or [None])[0]}
+                record |= {"method": scope["method"], "path": scope["path"][:200], "status": status}
+                _access.info("%s", json.dumps(record | {"seconds": round(seconds, 4)}))
+
+    def _find_refusal(self, headers: dict[bytes, str], is_computed: bool) -> JSONResponse | None:
+        """Why a request is not even read."""
+        if not is_trusted(headers.get(b"host", ""), self.config):
+            return AsciiResponse({"detail": "this host name is not served here; --hosts adds it"}, 421)
+        if is_computed and self.computing > self.config.max_waiting:
+            detail = "too many requests are waiting; try again later"
+            return AsciiResponse({"detail": detail}, 429, headers={"Retry-After": "1"})
+        return None
+
+    def _limit_body(self, receive: Any) -> Callable[[], Any]:
+        """``receive`` with limits on the size of the body and on the time that it takes to come."""
+        max_body, received, is_complete = self.config.max_body, 0, False
+        deadline = asyncio.get_running_loop().time() + self.config.body_seconds
+
+        async def limited_receive() -> Any:
+            nonlocal received, is_complete
+            if is_complete:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(
+                    408, f"the body did not come within {self.config.body_seconds:g} s", {"Connection": "close"}
+                ) from None
+            received += len(message.get("body", b""))
+            if received > max_body:
+                raise HTTPException(413, f"a request may have {max_body:,} bytes; send fewer graphs at once")
+            is_complete = not message.get("more_body", False)
+            return message
+
+        return limited_receive
+
+
+def is_trusted(host: str, config: ServeConfig) -> bool:
+    """Whether a Host header names this service: an address, localhost, this machine, or one of ``hosts``.
+
+    A page of another site can reach a service through a name of its own (DNS rebinding), and only through a name.
+
+    >>> [is_trusted(host, ServeConfig()) for host in ("localhost:8000", "[::1]", "10.0.0.7:80", "attacker.example")]
+    [True, True, True, False]
+    """
+    name = re.sub(r":\d*$", "", host.lower()).rstrip(".")
+    if "*" in config.hosts or name in {"localhost", socket.gethostname().lower(), *map(str.lower, config.hosts)}:
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+class TimedProtocol(H11Protocol):
+    """Closes connections that do not send the head of a request within ``header_seconds``."""
+
+    def __init__(self, *args: Any, header_seconds: float, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._header_seconds = header_seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(self._header_seconds, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,98 @@
+"""One command compares models on the same splits, goes on after an interruption, and says which to use."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from markup import is_self_contained
+
+from mnagt import load_dataset
+from mnagt.cli import main
+from mnagt.data.splits import keep_share, random_split
+from mnagt.experiments import compare as comparing
+from mnagt.experiments.compare import CONSTANT, Compared, Comparison, default_models, score_constant
+from mnagt.experiments.peak_memory import peak_memory_mb, reset_peak_memory
+from mnagt.graphs.molecules import MOLECULES
+from mnagt.tasks import Regression
+
+MUTAG = load_dataset("MUTAG")
+WORDS = ["compare", "MUTAG", "--models", "gin,wl-linear", "--seeds", "1", "--epochs", "1", "--device", "cpu"]
+
+
+def compared(name: str, score: float, interval: tuple[float, float], seconds: float = 1.0) -> Compared:
+    return Compared(name, (score,), interval, {}, seconds)
+
+
+def compare_these(*models: Compared) -> Comparison:
+    return Comparison("toys", "rocauc", True, models, {})
+
+
+def test_the_fastest_of_equals_is_advised():
+    best, slow = compared("mnagt", 0.9, (0.8, 0.95), 50.0), compared("gin", 0.7, (0.6, 0.8))
+    assert "use mnagt" in compare_these(best, slow).verdict()
+    fast = compared("wl-linear", 0.85, (0.7, 0.9), 2.0)
+    verdict = compare_these(best, fast, slow).verdict()
+    assert "use wl-linear, which takes 2.0 s" in verdict
+    assert "gin" not in verdict
+    assert "no better than a constant" in compare_these(best, compared(CONSTANT, 0.81, (0.8, 0.8))).verdict()
+    assert "use none of them" in compare_these(compared(CONSTANT, 0.9, (0.9, 0.9)), slow).verdict()
+
+
+def test_the_constant_is_the_majority_or_the_mean():
+    split = random_split(188, 0)
+    of_classes = score_constant(MUTAG.task, MUTAG, [split])
+    majority = MUTAG.targets[split.train].mode().values
+    assert of_classes.mean == pytest.approx((MUTAG.targets[split.test] == majority).double().mean().item())
+    values = torch.arange(188.0)[:, None]
+    of_numbers = score_constant(Regression(("n",)), replace(MUTAG, task=Regression(("n",)), targets=values), [split])
+    errors = values[split.test] - values[split.train].mean()
+    assert of_numbers.mean == pytest.approx(errors.square().mean().sqrt().item(), rel=1e-4)
+
+
+def test_shares_of_the_training_part_are_nested():
+    split = random_split(188, 0)
+    quarter, half = (set(keep_share(split, share, seed=3).train.tolist()) for share in (0.25, 0.5))
+    assert quarter < half < set(split.train.tolist())
+    assert len(half) == 75
+    assert keep_share(split, 1.0, seed=3) is split
+
+
+def test_memory_is_measured_anew():
+    reset_peak_memory()
+    before = peak_memory_mb()
+    assert len(bytearray(200_000_000)) > 0
+    assert peak_memory_mb() > before + 150
+
+
+def test_the_command_writes_a_page_and_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "cmp"
+    assert main([*WORDS, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("gin", "wl-linear", CONSTANT, "95 % interval"))
+    page = (out / "report.html").read_text()
+    assert is_self_contained(page)
+    found = json.loads((out / "result.json").read_text())
+    assert found["verdict"] in printed
+    assert list(found["models"]["gin"]["curve"]) == ["38", "75", "150"]
+    lines = (out / "trials.jsonl").read_text().splitlines()
+    assert len(lines) == 2 * 3
+    (out / "trials.jsonl").write_text("\n".join(lines[:-1]) + "\n")
+    trained = []
+    original = comparing.run_trials
+    monkeypatch.setattr(
+        comparing,
+        "run_trials",
+        lambda *a, on_trial=print, **k: original(*a, on_trial=lambda c, r: trained.append(c.model), **k),
+    )
+    assert main([*WORDS, "--out", str(out)]) == 0
+    assert trained == ["wl-linear"]
+    assert len((out / "trials.jsonl").read_text().splitlines()) == 6
+
+
+def test_models_go_by_the_kind_of_graphs(tmp_path, capsys):
+    assert default_models(MUTAG)[:2] == ("mnagt", "gin")
+    assert "morgan-forest" in comparing.FOR_MOLECULES
+    assert MUTAG.features != MOLECULES
+    assert main(["compare", "MUTAG", "--models", "gni", "--out", str(tmp_path / "x")]) == 2
+    assert "gni" in capsys.readouterr().err

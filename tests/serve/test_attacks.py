@@ -1,0 +1,72 @@
+"""Requests made to keep the service busy cost little, and others are answered meanwhile."""
+
+import threading
+import time
+
+import httpx
+import pytest
+
+from mnagt.serve.schemas import count_atoms
+
+FLOOD = {"smiles": ["c1ccccc1" * 240] * 256}
+LARGEST = {"smiles": ["C" * 250]}
+
+
+def processor_seconds(call):
+    start = time.process_time()
+    return call(), time.process_time() - start
+
+
+def test_molecules_beyond_the_limits_are_refused_before_they_are_read(at):
+    answer, seconds = processor_seconds(lambda: httpx.post(f"{at}/predict", json=FLOOD, timeout=60))
+    assert answer.status_code == 422
+    assert "491,520 characters" in answer.json()["detail"]
+    assert seconds < 1
+
+
+@pytest.mark.parametrize(
+    ("smiles", "detail"),
+    [
+        (["C" * 1001], "1,001 nodes in one graph, at most 1,000"),
+        (["C" * 900] * 5, "4,500 nodes, at most 4,000"),
+        (["((((" * 400] * 20 + ["C"], "32,001 characters, at most 32,000"),
+    ],
+)
+def test_atoms_and_characters_are_counted_in_all(at, smiles, detail):
+    answer, seconds = processor_seconds(lambda: httpx.post(f"{at}/predict", json={"smiles": smiles}, timeout=60))
+    assert (answer.status_code, detail in answer.json()["detail"]) == (422, True)
+    assert seconds < 0.5
+
+
+@pytest.mark.parametrize(
+    "smiles", ["CC(=O)[O-].[Na+]", "C[C@@H](Cl)c1ccccc1Br", "[H]C([H])=O", "*c1nc[se]c1", "[2H]O[2H]"]
+)
+def test_atoms_are_counted_as_rdkit_counts_them(smiles):
+    from rdkit.Chem import MolFromSmiles
+
+    assert count_atoms(smiles) == MolFromSmiles(smiles).GetNumAtoms()
+
+
+@pytest.mark.parametrize("who", ["client", "service"])
+def test_an_explanation_that_nobody_waits_for_ends_at_its_next_step(start, molecules, who):
+    at, steps, is_given_up = start(molecules, seconds=60 if who == "client" else 2), [], threading.Event()
+
+    def hold(*args: object) -> None:
+        """Wait in the first step until the request has been given up."""
+        steps.append(threading.current_thread().name)
+        is_given_up.wait(30)
+
+    handle = molecules.model.head.register_forward_hook(hold)
+    try:
+        if who == "client":
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{at}/explain", json=LARGEST, timeout=1)
+            time.sleep(0.2)  # until the service has noticed
+        else:
+            assert httpx.post(f"{at}/explain", json=LARGEST, timeout=60).status_code == 503
+        is_given_up.set()
+        assert httpx.post(f"{at}/predict", json={"smiles": ["C"]}, timeout=60).status_code == 200
+        time.sleep(0.2)
+    finally:
+        handle.remove()
+    assert sum(name.startswith("worker") for name in steps) <= 4  # three predictions; of the path at most one

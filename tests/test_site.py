@@ -1,0 +1,99 @@
+"""The documentation as it is built: links and tags, and what a browser makes of it at the width of a phone."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import check_site  # type: ignore[import-not-found]  # noqa: E402
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+def test_what_is_wrong_with_a_page_is_found(tmp_path):
+    (tmp_path / "index.html").write_text(
+        '<p id="a">one</p><p id="a">two</p><div><a href="other.html">x</a><a href="#b">y</a>'
+        '<script src="https://example.org/x.js"></script><img src="index.html">'
+    )
+    problems = "\n".join(check_site.check_site(tmp_path))
+    for words in ("<div> is not closed", "'a' is there 2 times", "no such file", "no such anchor", "outside", "no alt"):
+        assert words in problems
+    (tmp_path / "index.html").write_text('<p id="a">one <a href="#a">two</a><p>three<br>')
+    assert check_site.check_site(tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, env={"PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.mark.slow
+def test_links_anchors_and_tags_of_the_site(site):
+    assert check_site.check_site(site) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_scrolls_sideways_on_a_phone_or_asks_anyone_else(site, browser, scheme):
+    requests, wide = [], []
+    page = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme=scheme).new_page()
+    page.on("request", lambda request: requests.append(request.url))
+    for path in sorted(site.rglob("*.html")):
+        if path.name != "404.html":
+            page.goto(path.as_uri())
+            if page.evaluate("document.documentElement.scrollWidth") > 390:
+                wide.append(str(path.relative_to(site)))
+    assert not wide
+    assert [url for url in requests if not url.startswith(("file:", "data:", "about:", "blob:"))] == []
+
+
+@pytest.mark.slow
+def test_search_works_from_a_file(site, browser):
+    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    page.goto((site / "index.html").as_uri())
+    page.locator("input.md-search__input").fill("calibration")
+    page.wait_for_selector(".md-search-result__item", timeout=20_000)
+    assert "calibrat" in page.locator(".md-search-result__list").inner_text().lower()
+
+
+@pytest.mark.slow
+def test_equations_are_shown_without_scripts(site, browser):
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto((site / "concepts.html").as_uri())
+    box = page.locator("math[display=block]").first.bounding_box()
+    assert box["width"] > 200
+    assert box["height"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_the_contrast_of_wcag_aa(site, browser, scheme):
+    find_faint = (ROOT / "tests" / "contrast.js").read_text().split("\n", 1)[1]
+    page = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme).new_page()
+    for name in ("index", "concepts", "results", "training", "api"):
+        page.goto((site / f"{name}.html").as_uri())
+        page.wait_for_timeout(300)  # what moves in is faint at first
+        assert page.evaluate(find_faint) == {}, name

@@ -1,0 +1,104 @@
+"""Several runs in one folder, which other commands take as one model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mnagt import load_dataset
+from mnagt.cli import main
+from mnagt.errors import InputError
+from mnagt.explain import explain
+from mnagt.inference.ensemble import Ensemble, load_models
+from mnagt.inference.predict import calibrate, evaluate, predict
+from mnagt.inference.weights import load_tensors
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
+from mnagt.runs.folder import read_run_config
+from mnagt.serve.config import ServeConfig
+from mnagt.serve.service import Service
+from mnagt.training.several_runs import resume_several, train_several, vary
+
+CONFIG = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1, seed=5), device="cpu")
+MUTAG = load_dataset("MUTAG")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("several") / "ensemble"
+    train_several(CONFIG, out, "ensemble", 2, dataset=MUTAG)
+    return out
+
+
+def test_members_differ_in_their_seed_and_share_the_split(folder):
+    seeds = [read_run_config(folder / name).train.seed for name in ("member-0", "member-1")]
+    assert seeds == [5, 6]
+    splits = [(folder / name / "split.json").read_text() for name in ("member-0", "member-1")]
+    assert splits[0] == splits[1]
+
+
+def test_the_folder_is_one_model(folder):
+    ensemble = load_models([folder])
+    assert isinstance(ensemble, Ensemble)
+    some = torch.tensor([3, 14])
+    members = torch.stack([member.outputs(MUTAG, some).softmax(dim=1) for member in ensemble.members]).mean(dim=0)
+    torch.testing.assert_close(ensemble.outputs(MUTAG, some).softmax(dim=1), members)
+    torch.testing.assert_close(ensemble.predictor()(MUTAG.batch(some)).softmax(dim=1), members)
+    assert predict(folder, "MUTAG", graphs=[3, 14])["p(1)"] == pytest.approx(members[:, 1].tolist())
+    written = json.loads((folder / "result.json").read_text())
+    assert evaluate(folder, device="cpu")["accuracy"] == written["test"]["accuracy"]
+    assert set(written["runs"]) == {"member-0", "member-1"}
+    (each,) = explain(ensemble, MUTAG, some[:1])
+    found = each.attribution
+    assert found.baseline + found.nodes.sum().item() == pytest.approx(found.output, abs=0.03)
+    assert each.probability == pytest.approx(members[0].max().item(), rel=1e-4)
+    service = Service(ensemble, ServeConfig())
+    try:
+        assert service.describe()["model"] == "gin"
+        torch.testing.assert_close(service.model(MUTAG.batch(some)).softmax(dim=1), members)
+    finally:
+        service.close()
+
+
+def test_it_is_calibrated_as_one(folder):
+    assert calibrate(folder, device="cpu").test_graphs == 19
+    assert load_models([folder]).calibration is not None
+    assert "set(0.9)" in predict(folder, "MUTAG", graphs=[0], level=0.9)
+
+
+def test_what_is_missing_is_trained_when_it_goes_on(folder, tmp_path):
+    out = tmp_path / "some"
+    train_several(CONFIG, out, "replicates", 2, dataset=MUTAG)
+    first, second = (out / f"replicate-{i}" for i in range(2))
+    kept, weights = (first / "model.safetensors").stat().st_mtime_ns, load_tensors(second / "model.safetensors")[0]
+    for path in second.iterdir():
+        path.unlink()
+    second.rmdir()
+    several = resume_several(out)
+    assert (first / "model.safetensors").stat().st_mtime_ns == kept
+    again = load_tensors(second / "model.safetensors")[0]
+    assert all(torch.equal(again[name], tensor) for name, tensor in weights.items())
+    head, rows = several.table()
+    assert head[:3] == ["run", "epoch", "valid accuracy"]
+    assert [row[0] for row in rows] == ["replicate-0", "replicate-1", "mean", "deviation"]
+    with pytest.raises(InputError, match="holds a run already"):
+        train_several(CONFIG, out, "folds", 3)
+    (out / "runs.json").write_text('{"runs": ["../elsewhere"]}')
+    with pytest.raises(InputError, match=r"runs.json: damaged"):
+        resume_several(out)
+
+
+def test_folds_test_each_graph_once(tmp_path, capsys):
+    out = tmp_path / "cv"
+    words = ["--model", "gin", "--dim", "4", "--depth", "1", "--epochs", "1", "--device", "cpu"]
+    assert main(["train", "MUTAG", "--folds", "3", "--out", str(out), *words]) == 0
+    assert "deviation" in capsys.readouterr().out
+    tested = [i for n in range(3) for i in json.loads((out / f"fold-{n}" / "split.json").read_text())["test"]]
+    assert sorted(tested) == list(range(188))
+    assert main(["train", "--resume", str(out)]) == 0
+    with pytest.raises(InputError, match="at least 3 folds"):
+        vary(CONFIG, "folds", 2)
+    with pytest.raises(InputError, match="drawn at random, not by scaffold"):
+        vary(RunConfig("x.csv", split=SplitConfig("scaffold")), "folds", 3)
+    assert main(["train", "MUTAG", "--ensemble", "0"]) == 2
+    assert "--ensemble counts from 1" in capsys.readouterr().err

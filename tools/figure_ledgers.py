@@ -1,0 +1,75 @@
+"""Reads the ledgers and files under results/, and formats what they hold. A figure is rounded once, here."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from mnagt.experiments.ledger import Ledger, trial_key
+from mnagt.experiments.reproduce_tables import MODEL_OF, TU, recipe
+from mnagt.experiments.trials import with_seed
+
+RESULTS = Path(__file__).parents[1] / "results"
+NOTHING = "–"
+PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+NAMES = {
+    "mnagt": "`mnagt`",
+    "wl-linear": "`wl-linear`, a linear model over WL subtree counts",
+    "morgan-forest": "`morgan-forest`, a random forest over Morgan fingerprints",
+    "gin": "GIN",
+    "gin-virtual": "GIN with a virtual node",
+    "gps": "GPS",
+    "mnagt-paper": "MNA-GT as printed, trained here",
+    **{model: name for name, model in MODEL_OF.items() if model not in ("mnagt-paper", "gin", "gin-virtual")},
+}
+LEDGERS = {
+    **dict.fromkeys(TU, ("table1.jsonl", 30, 10)),
+    **dict.fromkeys(
+        [f"ogbg-mol{name}" for name in ("hiv", "bace", "bbbp", "tox21", "esol", "freesolv")], ("molecules.jsonl", 0, 5)
+    ),
+    "pypi_ast": ("code.jsonl", 0, 3),
+}
+"""Where the trials on a data set are: ledger, first seed, how many."""
+Scores = dict[int, float]
+"""Test scores by seed; accuracies and F1 in percent."""
+
+
+@cache
+def read_ledger(name: str) -> dict[str, dict[str, Any]]:
+    return Ledger(RESULTS / name).by_key()
+
+
+@cache
+def read_results(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def find_scores(dataset: str, model: str, settings: Mapping[str, Any] | None = None) -> Scores:
+    """Test scores of a recipe, with ``settings`` of its own, by seed."""
+    ledger, first, count = LEDGERS[dataset]
+    if model == "morgan-forest":
+        ledger, first = "baselines.jsonl", 40
+    recorded, scores = read_ledger(ledger), {}
+    for seed in range(first, first + count):
+        trial = recipe(dataset, model)
+        trial = with_seed(replace(trial, settings={**trial.settings, **(settings or {})}), seed)
+        if record := recorded.get(trial_key(trial)):
+            result = record["result"]
+            unit = 100 if result["metric"] in ("accuracy", "f1") else 1
+            scores[seed] = unit * result["test"][result["metric"]]
+    return scores
+
+
+def format_scores(scores: Iterable[float], digits: int = 1) -> str:
+    """Mean ± standard deviation; – without any."""
+    values = list(scores)
+    if not values:
+        return NOTHING
+    return f"{mean(values):.{digits}f}" + (f"{PLUS_MINUS}{stdev(values):.{digits}f}" if len(values) > 1 else "")
+
+
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
