@@ -5,6 +5,7 @@ device of the tensors.
 """
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import NamedTuple
 
 import torch
@@ -260,12 +261,15 @@ def bootstrap_intervals(
         return {}
     generator, at_once = torch.Generator().manual_seed(seed), max(1, 2**15 // size)
     counts = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]
-    parts = [compute(torch.randint(graphs, (count, graphs), generator=generator)) for count in counts]
+    values: dict[str, list[float]] = {}
+    for count in counts:
+        found = compute(torch.randint(graphs, (count, graphs), generator=generator))
+        for name, column in found.items():  # lists: small tensors kept between large ones would make the heap grow
+            values.setdefault(name, []).extend(column.double().tolist())
     ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    intervals = {}
-    for name in parts[0]:
-        values = torch.cat([part[name] for part in parts]).double().cpu()
-        values = values[values.isfinite()]
-        if 2 * len(values) > resamples:
-            intervals[name] = values.quantile(ends).tolist()
-    return intervals
+    finite = {name: [value for value in column if isfinite(value)] for name, column in values.items()}
+    return {
+        name: torch.tensor(column, dtype=torch.float64).quantile(ends).tolist()
+        for name, column in finite.items()
+        if 2 * len(column) > resamples
+    }
