@@ -20,8 +20,10 @@ MUTAG = load_dataset("MUTAG")
 WORDS = ["compare", "MUTAG", "--models", "gin,wl-linear", "--seeds", "1", "--epochs", "1", "--device", "cpu"]
 
 
-def compared(name: str, score: float, interval: tuple[float, float], seconds: float = 1.0) -> Compared:
-    return Compared(name, (score,), interval, {}, seconds)
+def compared(
+    name: str, valid: float, interval: tuple[float, float] | None, seconds: float = 1.0, test: float = 0.5
+) -> Compared:
+    return Compared(name, (valid,), interval, (test,), (test - 0.1, test + 0.1), {}, seconds)
 
 
 def compare_these(*models: Compared) -> Comparison:
@@ -37,6 +39,43 @@ def test_the_fastest_of_equals_is_advised():
     assert "gin" not in verdict
     assert "no better than a constant" in compare_these(best, compared(CONSTANT, 0.81, (0.8, 0.8))).verdict()
     assert "use none of them" in compare_these(compared(CONSTANT, 0.9, (0.9, 0.9)), slow).verdict()
+
+
+def write_ledger(out, scores: dict[str, tuple[float, float]], **changes) -> None:
+    """Replace validation and test scores in the ledger of ``WORDS``."""
+    lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+    for line in lines:
+        result, (valid, test) = line["result"], scores[line["config"]["model"]]
+        result |= {"valid": valid, "test": result["test"] | {result["metric"]: test}, **changes}
+        result["test_intervals"][result["metric"]] = [test - 0.01, test + 0.01]
+    (out / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_validation_recommends_where_test_disagrees(tmp_path, capsys):
+    out = tmp_path / "cmp"
+    assert main([*WORDS, "--out", str(out)]) == 0
+    write_ledger(out, {"gin": (0.97, 0.71), "wl-linear": (0.83, 0.93)}, valid_interval=[0.96, 0.98])
+    capsys.readouterr()
+    assert main([*WORDS, "--out", str(out)]) == 0
+    found, printed = json.loads((out / "result.json").read_text()), capsys.readouterr().out
+    assert found["choice"] == next(iter(found["models"])) == "gin"
+    assert "use gin" in found["verdict"]
+    assert "test scores chose nothing" in printed
+    assert "test scores chose nothing" in (out / "report.html").read_text()
+
+
+def test_ledgers_without_validation_intervals_are_read_with_a_notice(tmp_path, capsys):
+    out = tmp_path / "cmp"
+    assert main([*WORDS, "--out", str(out)]) == 0
+    write_ledger(out, {"gin": (0.97, 0.71), "wl-linear": (0.96, 0.93)}, valid_interval=[])
+    capsys.readouterr()
+    assert main([*WORDS, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "Use gin." in printed
+    assert "before validation intervals were kept" in printed
+    write_ledger(out, {"gin": (0.97, 0.71), "wl-linear": (0.96, 0.93)}, valid=None)
+    assert main([*WORDS, "--out", str(out)]) == 2
+    assert "no validation scores of gin" in capsys.readouterr().err
 
 
 def test_the_constant_is_the_majority_or_the_mean():
@@ -69,7 +108,7 @@ def test_the_command_writes_a_page_and_goes_on_where_it_stopped(tmp_path, capsys
     out = tmp_path / "cmp"
     assert main([*WORDS, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert all(name in printed for name in ("gin", "wl-linear", CONSTANT, "95 % interval"))
+    assert all(name in printed for name in ("gin", "wl-linear", CONSTANT, "(95 %)"))
     page = (out / "report.html").read_text()
     assert is_self_contained(page)
     found = json.loads((out / "result.json").read_text())

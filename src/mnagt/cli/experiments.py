@@ -175,7 +175,7 @@ def compare_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
 def run_compare(args: argparse.Namespace) -> int:
     """Trains several models on the same splits and writes a page: which of them to use for these data, with intervals,
     cost and learning curve. The same command again goes on where it stopped."""
-    from mnagt.experiments.compare import compare
+    from mnagt.experiments.compare import compare, describe_valid
     from mnagt.experiments.config import CompareConfig
 
     config, search = with_open_settings(run_config(args), args), CompareConfig(**read_options(args, CompareConfig))
@@ -189,10 +189,11 @@ def run_compare(args: argparse.Namespace) -> int:
         return 130
     rows = []
     for each in found.models:
-        ends = f"{each.interval[0]:.4f} to {each.interval[1]:.4f}"
-        rows.append([each.model, f"{each.mean:.4f}", ends, f"{each.seconds:.1f}", f"{each.memory:,.0f}"])
-    print_table(["model", f"test {found.metric}", "95 % interval", "seconds", "memory, MB"], rows)
-    print(f"\n{found.verdict()}\npage    {out / 'report.html'}")
+        test = f"{each.mean:.3f} ({each.interval[0]:.3f} to {each.interval[1]:.3f})"
+        rows.append([each.model, describe_valid(each), test, f"{each.seconds:.1f}", f"{each.memory:,.0f}"])
+    metric = found.metric
+    print_table(["model", f"validation {metric} (95 %)", f"test {metric} (95 %)", "seconds", "memory, MB"], rows)
+    print("\n" + "\n".join([found.verdict(), *found.notices, f"page    {out / 'report.html'}"]))
     return 0
 
 

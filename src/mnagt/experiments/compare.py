@@ -1,5 +1,6 @@
 """Which model for these data? Several models on the same splits, with intervals, cost and learning curve."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -37,8 +38,12 @@ class Compared:
     """The results of one model."""
 
     model: str
+    valid: tuple[float, ...]
+    """Validation scores on all training graphs, one for each seed: they give the order and the recommendation."""
+    valid_interval: tuple[float, float] | None
+    """Ends of the bootstrap intervals over the validation graphs, means over seeds; None in ledgers without them."""
     scores: tuple[float, ...]
-    """Test scores on all training graphs, one for each seed."""
+    """Test scores on all training graphs, one for each seed; they choose nothing."""
     interval: tuple[float, float]
     """Ends of the bootstrap intervals over the test graphs, means over seeds."""
     curve: dict[int, list[float]]
@@ -50,12 +55,18 @@ class Compared:
 
     @property
     def mean(self) -> float:
+        """The mean test score."""
         return mean(self.scores)
+
+    @property
+    def valid_mean(self) -> float:
+        """The mean validation score."""
+        return mean(self.valid)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that the page shows, the best model first."""
+    """All that the page shows, the model with the best validation score first."""
 
     dataset: str
     metric: str
@@ -65,37 +76,51 @@ class Comparison:
 
     @property
     def equals(self) -> tuple[Compared, ...]:
-        """Models whose mean lies within the interval of the best."""
-        low, high = self.models[0].interval
-        return tuple(each for each in self.models if low <= each.mean <= high or each is self.models[0])
+        """Models whose validation mean lies within the validation interval of the best."""
+        best = self.models[0]
+        low, high = best.valid_interval or (best.valid_mean, best.valid_mean)
+        return tuple(each for each in self.models if low <= each.valid_mean <= high or each is best)
 
     @property
     def choice(self) -> Compared:
         """The fastest of the equals."""
         return min(self.equals, key=lambda each: each.seconds)
 
+    @property
+    def notices(self) -> list[str]:
+        """What a reader must know about how the model was chosen."""
+        lines = ["Validation scores chose the order and the recommendation; test scores chose nothing."]
+        if self.models[0].valid_interval is None:
+            lines.append(
+                "The ledger was written before validation intervals were kept: only the best validation score counts. "
+                "Compare into a new folder to weigh cost among models that cannot be told apart."
+            )
+        return lines
+
     def verdict(self) -> str:
         """Which to use, in a sentence or two."""
         best, choice = self.models[0], self.choice
-        ends = f"{best.interval[0]:.3f} to {best.interval[1]:.3f}"
-        text = f"{best.model} has the best test {self.metric}: {best.mean:.3f} (95 % interval {ends})."
+        ends = " to ".join(f"{end:.3f}" for end in best.valid_interval or ())
+        interval = f" (95 % interval {ends})" if ends else ""
+        text = f"{best.model} has the best validation {self.metric}: {best.valid_mean:.3f}{interval}."
         if best.model == CONSTANT:
             return f"{text} No model has learned anything from these data: use none of them."
         others = [each.model for each in self.equals if each is not best]
         if not others:
-            return f"{text} No other model lies within its interval: use {best.model}."
-        names = ", ".join(others)
+            reason = "No other model lies within its interval: use" if ends else "Use"
+            return f"{text} {reason} {best.model}."
+        same = f"Not to be told from it with these validation graphs: {', '.join(others)}."
         if CONSTANT in others:
-            return f"{text} Not to be told from it with these test graphs: {names}. That is no better than a constant."
+            return f"{text} {same} That is no better than a constant."
         cost = f"takes {choice.seconds:.1f} s to train, where {best.model} takes {best.seconds:.1f} s"
         advice = f"use {best.model}" if choice is best else f"use {choice.model}, which {cost}"
-        return f"{text} Not to be told from it with these test graphs: {names}. By cost, {advice}."
+        return f"{text} {same} By cost, {advice}."
 
 
 def compare(
     config: RunConfig, out: Path, search: CompareConfig, say: Callable[[str], None] = lambda line: None
 ) -> Comparison:
-    """Train several models on the same splits, and write a page: which to use for these data.
+    """Train several models on the same splits, and write a page: which to use for these data, by validation scores.
 
     Finished trainings are in ``out/trials.jsonl``; the same call goes on where it stopped.
 
@@ -114,7 +139,7 @@ def compare(
 
     def print_trial(trial: RunConfig, record: dict[str, Any]) -> None:
         result, share = record["result"], trial.train.train_share
-        score = f"test {result['metric']} {result['test'][result['metric']]:.4f}"
+        score = f"validation {result['metric']} {result['valid']:.4f}, test {result['test'][result['metric']]:.4f}"
         say(f"{trial.model}, {100 * share:.0f} % of the training graphs, seed {trial.train.seed}: {score}")
 
     failed: dict[str, str] = {}
@@ -166,7 +191,8 @@ def _summarise(
     seeds = sorted({seed for _, seed, share in found if share == 1})
     splits = [make_split(with_seed(config, config.train.seed + seed).split, dataset) for seed in seeds]
     models.append(score_constant(task, dataset, splits))
-    models.sort(key=lambda each: each.mean, reverse=task.higher_is_better)
+    sign = -1 if task.higher_is_better else 1
+    models.sort(key=lambda each: math.inf if math.isnan(each.valid_mean) else sign * each.valid_mean)
     parts = {name: len(getattr(splits[0], name)) for name in ("train", "valid", "test")}
     return Comparison(dataset.name, metric, task.higher_is_better, tuple(models), parts)
 
@@ -177,30 +203,47 @@ def _summarise_model(name: str, found: dict[tuple[str, int, float], dict[str, An
     results, curve = [record["result"] for record in whole], {}
     for _, record in sorted(records, key=lambda pair: pair[0]):
         curve.setdefault(record["split"]["train"], []).append(record["result"]["test"][metric])
-    ends = [result["test_intervals"].get(metric, [result["test"][metric]] * 2) for result in results]
+    if not all(isinstance(result.get("valid"), float | int) for result in results):
+        raise InputError(f"the ledger has no validation scores of {name}, which choose; compare into a new folder")
+    ends = [result["valid_interval"] for result in results if result.get("valid_interval")]
     return Compared(
         name,
+        tuple(result["valid"] for result in results),
+        _mean_ends(ends) if len(ends) == len(results) else None,
         tuple(result["test"][metric] for result in results),
-        (mean(low for low, _ in ends), mean(high for _, high in ends)),
+        _mean_ends([result.get("test_intervals", {}).get(metric, [result["test"][metric]] * 2) for result in results]),
         curve,
         mean(result["seconds"] for result in results),
-        max(record["peak_memory_mb"] for record in whole),
+        max(record.get("peak_memory_mb", 0.0) for record in whole),
         results[0]["parameters"],
     )
 
 
+def _mean_ends(intervals: Sequence[Sequence[float]]) -> tuple[float, float]:
+    return mean(low for low, _ in intervals), mean(high for _, high in intervals)
+
+
 def score_constant(task: Task, dataset: PackedDataset, splits: Sequence[Split]) -> Compared:
     """The scores of the same prediction for every graph: shares of classes or means over the training part."""
-    scores, ends = [], []
+    scores: dict[str, list[float]] = {"valid": [], "test": []}
+    ends: dict[str, list[list[float]]] = {"valid": [], "test": []}
     for split in splits:
         fitted = task.fit(dataset.targets[split.train])
         probability = fitted.target_probability(dataset.targets[split.train]).nanmean(dim=0)
-        output = fitted.from_probability(probability).expand(len(split.test), -1)
-        target = dataset.targets[split.test]
-        scores.append(fitted.scores(output, target)[task.metric])
-        ends.append(fitted.score_intervals(output, target).get(task.metric, [scores[-1]] * 2))
-    interval = (mean(low for low, _ in ends), mean(high for _, high in ends))
-    return Compared(CONSTANT, tuple(scores), interval, {len(splits[0].train): scores})
+        for part in scores:
+            target = dataset.targets[getattr(split, part)]
+            output = fitted.from_probability(probability).expand(len(target), -1)
+            score = fitted.scores(output, target)[task.metric]
+            scores[part].append(score)
+            ends[part].append(fitted.score_intervals(output, target).get(task.metric, [score] * 2))
+    valid, test = ((tuple(scores[part]), _mean_ends(ends[part])) for part in scores)
+    return Compared(CONSTANT, *valid, *test, {len(splits[0].train): scores["test"]})
+
+
+def describe_valid(compared: Compared) -> str:
+    """The mean validation score, with its interval where there is one."""
+    ends = compared.valid_interval
+    return f"{compared.valid_mean:.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
 
 
 def build_page(comparison: Comparison, failed: dict[str, str]) -> str:
@@ -219,7 +262,7 @@ def build_page(comparison: Comparison, failed: dict[str, str]) -> str:
             if each.model == CONSTANT
             else [f"{each.seconds:.1f}", f"{each.memory:,.0f}" if each.memory else "-", f"{each.parameters:,}"]
         )
-        rows.append([each.model, text, sketch, *cost])
+        rows.append([each.model, describe_valid(each), text, sketch, *cost])
     drawn = [each for each in models if each.model != CONSTANT and len(each.curve) > 1]
     series = [mean_series(each.model, i, list(each.curve), list(each.curve.values())) for i, each in enumerate(drawn)]
     curve = None
@@ -236,6 +279,8 @@ def _describe(comparison: Comparison) -> dict[str, Any]:
     """What ``result.json`` holds."""
     models = {
         each.model: {
+            "valid": list(each.valid),
+            "valid_interval": None if each.valid_interval is None else list(each.valid_interval),
             "test": list(each.scores),
             "interval": list(each.interval),
             "seconds": each.seconds,
@@ -245,4 +290,12 @@ def _describe(comparison: Comparison) -> dict[str, Any]:
         }
         for each in comparison.models
     }
-    return {"metric": comparison.metric, "verdict": comparison.verdict(), "parts": comparison.parts, "models": models}
+    return {
+        "metric": comparison.metric,
+        "chosen_by": "validation",
+        "choice": comparison.choice.model,
+        "verdict": comparison.verdict(),
+        "notices": comparison.notices,
+        "parts": comparison.parts,
+        "models": models,
+    }

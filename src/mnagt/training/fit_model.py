@@ -49,6 +49,8 @@ class Result:
     device: str
     test_intervals: dict[str, list[float]] = field(default_factory=dict)
     """Bootstrap intervals of the test scores at the level 0.95 (``metrics.bootstrap_intervals``), by metric."""
+    valid_interval: list[float] = field(default_factory=list)
+    """That of ``valid``; empty where the test part was not scored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +70,14 @@ class FittedModel:
         """The result of the training; test scores only ``with_test``."""
         at, metric, ranks = self.trainer.at, self.trainer.task.metric, self.trainer.ranks
         valid = at.history[at.best_epoch - 1][f"valid_{metric}"]
-        if self.forest is not None or isinstance(self.model, WideAndDeep):
-            valid = self._scores(split.valid)[0][metric]
+        is_joined, interval = self.forest is not None or isinstance(self.model, WideAndDeep), []
+        if with_test or is_joined:
+            scores, ends = self._scores(split.valid, with_intervals=with_test)
+            valid, interval = scores[metric] if is_joined else valid, ends.get(metric, [])
         test, intervals = self._scores(split.test, with_intervals=True) if with_test else ({}, {})
         device = device_name(self.trainer.device) + (f", {ranks.world_size} ranks" if ranks.is_distributed else "")
         size, seconds = self.model.parameter_count, round(self.seconds, 3)
-        return Result(metric, at.best_epoch, valid, test, size, seconds, device, intervals)
+        return Result(metric, at.best_epoch, valid, test, size, seconds, device, intervals, interval)
 
     def _scores(
         self, indices: Int[Tensor, "some"], *, with_intervals: bool = False
