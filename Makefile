@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint audit lock figures pictures notebooks prose slow mutants docs benchmarks benchmarks-gpu reliability clean
+.PHONY: quickstart test lint audit lock figures pictures notebooks prose slow mutants docs benchmarks benchmarks-gpu reliability release clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	$(BIN)/mnagt quickstart
@@ -51,6 +51,14 @@ reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an ho
 
 slow: .venv/dev  ## the tests that take minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+release: .venv/dev  ## wheel and sdist into dist/, checked, then the quickstart from the wheel in a new virtual environment
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	cd build && venv/bin/mnagt quickstart
 
 mutants: .venv/dev  ## faults that no test notices, into mutants/survivors.txt; SAMPLE=200 for so many drawn at random
 	$(BIN)/python tools/mutants.py --sample $(or $(SAMPLE),0)
