@@ -73,7 +73,7 @@ benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COL
 	$(BIN)/python benchmarks/page.py && exit $$failed
 
 .venv/core: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable .
+	$(PIP) --editable '.[molecules,serve]'
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt | $(BIN)/python

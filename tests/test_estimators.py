@@ -9,9 +9,6 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("sklearn")
-
 from sklearn.base import clone
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.exceptions import NotFittedError

@@ -9,6 +9,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mnagt.data.in_memory import read_graphs
@@ -22,16 +27,6 @@ from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.settings import describe_fields
 from mnagt.tasks import Regression, SingleLabel, Task
 from mnagt.training.fit_model import fit_model
-
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
-    from sklearn.utils.class_weight import compute_class_weight
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted
-except ImportError:
-    raise ImportError("scikit-learn is not installed: pip install 'mnagt[sklearn]'") from None
-
 
 PREFIX = "settings__"
 """A setting of the model as a parameter of the estimator: 'settings__depth'."""

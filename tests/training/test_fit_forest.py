@@ -157,12 +157,6 @@ def test_sub_tokens_have_no_trees_which_is_said_at_once():
         fit_model.fit_model(CONFIG, with_task(SubTokens(words), keys), SPLIT)
 
 
-def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install 'mnagt\[sklearn\]', or set forest_trees to 0"):
-        fit_model.fit_model(CONFIG, load_dataset("MUTAG"), SPLIT)
-
-
 def test_attributions_add_up_to_the_output_of_the_ensemble():
     trained, dataset, few = train(CONFIG).trained, load_dataset("MUTAG"), torch.arange(3)
     outputs = trained.outputs(dataset, few)

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.errors import InputError
 from mnagt.inference.random_forest import COLOURS, MAX_DEPTH, RandomForest
 from mnagt.tasks import Task
 from mnagt.training.trainer import Interrupted
@@ -29,8 +27,6 @@ MAX_RATIO = 4
 def check_can_grow(task: Task, targets: Tensor) -> None:
     """Refuse a forest that could not be grown, before a network is trained."""
     task.target_probability(targets[:0])
-    if find_spec("sklearn") is None:
-        raise InputError("trees are grown with scikit-learn: pip install 'mnagt[sklearn]', or set forest_trees to 0")
 
 
 def fit_forest(

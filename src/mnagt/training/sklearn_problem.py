@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -53,8 +52,6 @@ Fitted = tuple[dict[str, Any], dict[str, Tensor]]
 
 def check_can_fit(config: RunConfig, task: Task) -> None:
     """Refuse what cannot be fitted."""
-    if find_spec("sklearn") is None:
-        raise InputError(f"{config.model} is fitted by scikit-learn: pip install 'mnagt[sklearn]'")
     if task.is_sequence:
         raise InputError(
             f"{config.model} predicts classes, labels and numbers, and the task is {task.kind}; choose another model, "

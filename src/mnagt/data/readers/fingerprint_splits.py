@@ -7,7 +7,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from mnagt.data.readers.smiles import run_rdkit
-from mnagt.errors import InputError
 
 _ROWS = 1024
 """Molecules that are compared with all others at once."""
@@ -47,10 +46,8 @@ def butina_clusters(bits: Bits, cutoff: float) -> NDArray[np.int64]:
 
 def kmeans_clusters(bits: Bits, clusters: int, seed: int) -> NDArray[np.int64]:
     """The k-means cluster of each molecule, by scikit-learn's mini-batch k-means."""
-    try:
-        from sklearn.cluster import MiniBatchKMeans
-    except ImportError:
-        raise InputError("a split by k-means needs scikit-learn: pip install 'mnagt[sklearn]'") from None
+    from sklearn.cluster import MiniBatchKMeans
+
     found = MiniBatchKMeans(min(clusters, len(bits)), random_state=seed, batch_size=_ROWS).fit_predict(bits)
     return found.astype(np.int64)
 
