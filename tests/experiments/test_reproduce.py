@@ -53,6 +53,15 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
+def test_only_selects_by_the_name_of_a_row_or_else_by_its_model():
+    def names(experiment: str, *patterns: str) -> list[str]:
+        config = ReproduceConfig(only=patterns, datasets=("NCI1",))
+        return [row.name for row, _ in select_cells(EXPERIMENTS[experiment], config)]
+
+    assert names("attribution", "mnagt/*", "mnagt without attention/NCI1") == ["mnagt", "mnagt without attention"]
+    assert names("hops", "mnagt-paper/*") == [f"mnagt-paper, max_hop {hops}" for hops in range(1, 6)]
+
+
 def test_every_row_of_every_experiment_can_be_built(name):
     experiment = EXPERIMENTS[name]
     assert len({row.name for row in experiment.rows}) == len(experiment.rows)
@@ -288,7 +297,10 @@ def test_the_command_prints_a_table_and_writes_a_report(tmp_path, capsys):
     ("words", "said"),
     [
         (["tabel1"], "no experiment 'tabel1'; did you mean 'table1'?"),
-        (["table1", "--only", "gcn/NCI2"], "--only gcn/NCI2: no such MODEL/DATASET; there are: gcn/NCI1, gat/NCI1"),
+        (
+            ["table1", "--only", "gcn/NCI2"],
+            "--only gcn/NCI2: no such MODEL/DATASET or ROW/DATASET; there are: gcn/NCI1, gat/NCI1",
+        ),
         (["table1", "--devices", "cuda:99"], "no device 'cuda:99'"),
         (["table1", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["table1", "--minutes", "-1"], "minutes must be at least 0, got -1.0"),

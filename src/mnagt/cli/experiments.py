@@ -201,8 +201,8 @@ def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     from mnagt.experiments.config import ReproduceConfig
 
     add = parser.add_argument
-    add("experiment", help="table1, table2, ablation, hops, heads, layers or parameters")
-    only = "only these; * stands for anything"
+    add("experiment", help="table1, table2, baselines, attribution, ablation, hops, heads, layers or parameters")
+    only = "only these rows, by name or else by model; * stands for anything"
     add("--only", dest="patterns", nargs="+", default=(), metavar="MODEL/DATASET", help=only)
     add("--device", dest="devices", help=argparse.SUPPRESS)
     add("--ledger", type=Path, metavar="FILE", help="finished trials [results/trials.jsonl; with --quick, in OUT]")

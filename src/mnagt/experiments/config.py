@@ -56,7 +56,7 @@ class ReproduceConfig(Settings):
     datasets: tuple[str, ...] = ()
     """Other data sets than the paper's."""
     only: tuple[str, ...] = ()
-    """MODEL/DATASET patterns; what fits none of them is left out."""
+    """ROW/DATASET or MODEL/DATASET patterns; what fits none of them is left out."""
     is_quick: bool = False
     """Few epochs and seeds, for a quick look: no figure of it is a result."""
     jobs: PositiveInt = 1

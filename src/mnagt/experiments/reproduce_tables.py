@@ -234,8 +234,17 @@ def select_cells(experiment: Experiment, config: ReproduceConfig) -> list[tuple[
     cells = [(row, dataset) for dataset in datasets for row in experiment.rows]
     if not config.only:
         return cells
-    names = [f"{row.model}/{dataset}" for row, dataset in cells]
-    for pattern in config.only:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise InputError(f"--only {pattern}: no such MODEL/DATASET; there are: {', '.join(dict.fromkeys(names))}")
-    return [cell for cell, name in zip(cells, names, strict=True) if any(fnmatchcase(name, p) for p in config.only)]
+    kept = {cell for pattern in config.only for cell in _match_cells(pattern, cells)}
+    return [cell for cell in cells if (cell[0].name, cell[1]) in kept]
+
+
+def _match_cells(pattern: str, cells: list[tuple[Row, str]]) -> set[tuple[str, str]]:
+    """Name of row and data set of the cells that ``pattern`` fits by the name of the row or else by its model."""
+    for kind in ("name", "model"):
+        fitting = {
+            (row.name, dataset) for row, dataset in cells if fnmatchcase(f"{getattr(row, kind)}/{dataset}", pattern)
+        }
+        if fitting:
+            return fitting
+    names = dict.fromkeys(f"{row.model}/{dataset}" for row, dataset in cells)
+    raise InputError(f"--only {pattern}: no such MODEL/DATASET or ROW/DATASET; there are: {', '.join(names)}")
