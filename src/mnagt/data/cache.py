@@ -58,7 +58,7 @@ def load_or_build(*parts: str | Path, build: Callable[[], PackedDataset]) -> Pac
 def save_packed(dataset: PackedDataset, path: Path) -> None:
     """Write the data set as one file, atomically."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in dataset.named_tensors.items()}
-    header = to_header(dataset, checksums={name: _checksum(tensor) for name, tensor in tensors.items()})
+    header = to_header(dataset, checksums={name: checksum(tensor) for name, tensor in tensors.items()})
     try:
         with write_atomically(path) as scratch:
             save_file(tensors, scratch, {_HEADER: json.dumps(header)})
@@ -75,7 +75,7 @@ def load_packed(path: Path) -> PackedDataset:
         if header["version"] != VERSION:
             raise InputError(f"{path}: written by another version of mnagt")
         for name, tensor in tensors.items():
-            if _checksum(tensor) != header["checksums"][name]:
+            if checksum(tensor) != header["checksums"][name]:
                 raise InputError(f"{path}: {name} is damaged")
         return from_header(header, tensors)
 
@@ -129,5 +129,6 @@ def _digest(parts: tuple[str | Path, ...]) -> str:
     return digest.hexdigest()
 
 
-def _checksum(tensor: Tensor) -> int:
+def checksum(tensor: Tensor) -> int:
+    """CRC-32 of what a tensor holds."""
     return zlib.crc32(tensor.numpy().data.cast("B")) if tensor.numel() else 0

@@ -1,25 +1,37 @@
 """Node encodings of a whole data set, computed once."""
 
+import hashlib
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
-from mnagt.data.cache import cache_root
+from mnagt.data.cache import cache_root, checksum
 from mnagt.data.memmap import as_tensor
 from mnagt.data.packed import PackedDataset
-from mnagt.files import make_folder
+from mnagt.errors import InputError
+from mnagt.files import make_folder, write_atomically
 from mnagt.graphs.encodings import ENCODINGS
 from mnagt.registry import lookup
 
 IN_MEMORY = 1 << 30
 """Bytes up to which encodings are kept in memory."""
 
-_CHUNK = 1024
+_CHUNK = 256
+_OF_EDGES = ("adjacency-spectrum", "laplacian", "random-walk", "spectrum")
+"""Encodings that depend on edges alone and take long to compute: kept in the cache folder if they took ``_LONG``."""
+_LONG = 2.0
+"""Seconds."""
 
 
 def with_encodings(dataset: PackedDataset, sizes: Mapping[str, int]) -> PackedDataset:
@@ -30,13 +42,61 @@ def with_encodings(dataset: PackedDataset, sizes: Mapping[str, int]) -> PackedDa
     if not sizes:
         return dataset
     cache = dataset.encoding_cache
-    missing = {key: GrowingRows(int(dataset.node_ptr[-1])) for key in sizes.items() - cache.keys()}
-    for chunk in torch.arange(len(dataset)).split(_CHUNK) if missing else ():
-        batch = dataset.batch(chunk)
-        for (name, size), rows in missing.items():
-            rows.append(lookup(ENCODINGS, name, "encoding")(batch, size))
-    cache.update({key: rows.concatenate() for key, rows in missing.items()})
+    for name, size in sizes.items() - cache.keys():
+        cache[name, size] = _load_or_compute(dataset, name, size)
     return replace(dataset, encodings={name: cache[name, size] for name, size in sizes.items()})
+
+
+def _load_or_compute(dataset: PackedDataset, name: str, size: int) -> Tensor:
+    path = cache_root() / "encodings" / f"{_digest(dataset, name, size)}.safetensors" if name in _OF_EDGES else None
+    if path is not None and (cached := _load(path, name)) is not None:
+        return cached
+    start, rows = time.monotonic(), GrowingRows(int(dataset.node_ptr[-1]))
+    for part in _compute_chunks(dataset, name, size):
+        rows.append(part)
+    encoding = rows.concatenate()
+    if path is not None and rows.is_in_memory and time.monotonic() - start >= _LONG:
+        with suppress(InputError), write_atomically(path) as scratch:  # without a folder to write to there is no cache
+            save_file({name: encoding.contiguous()}, scratch, {"checksum": str(checksum(encoding))})
+    return encoding
+
+
+def _compute_chunks(dataset: PackedDataset, name: str, size: int) -> Iterator[Tensor]:
+    """The encoding, some graphs at a time: side by side in as many threads as torch has, each of one thread.
+
+    Products and eigenvectors of matrices this small are not faster with more threads, and often much slower.
+    """
+    encode, threads = lookup(ENCODINGS, name, "encoding"), torch.get_num_threads()
+    chunks = torch.arange(len(dataset)).split(_CHUNK)
+    if threads == 1 or len(chunks) == 1 or dataset.device.type != "cpu":
+        yield from (encode(dataset.batch(chunk), size) for chunk in chunks)
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for first in range(0, len(chunks), 4 * threads):  # no more than these wait to be collected
+                some = chunks[first : first + 4 * threads]
+                yield from pool.map(lambda chunk: encode(dataset.batch(chunk), size), some)
+    finally:
+        torch.set_num_threads(threads)  # that of a thread is also that of the process
+
+
+def _load(path: Path, name: str) -> Tensor | None:
+    """The encoding in the file; None where there is no file or it is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            encoding = file.get_tensor(name)
+            return encoding if checksum(encoding) == int(file.metadata()["checksum"]) else None
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _digest(dataset: PackedDataset, *parts: object) -> str:
+    """Of the edges, and of ``parts``."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=20)
+    for tensor in (dataset.node_ptr, dataset.edge_ptr, dataset.source):
+        for chunk in tensor.split(2**22):
+            digest.update(chunk.to("cpu", torch.int64).contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 class GrowingRows:
@@ -58,6 +118,10 @@ class GrowingRows:
             self._file.write(part.contiguous().numpy().reshape(-1).view(np.uint8).data)
             part = part[:0]
         self._parts.append(part)
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self._file is None
 
     def concatenate(self) -> Tensor:
         """All rows."""

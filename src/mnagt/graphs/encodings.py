@@ -16,7 +16,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.dense import DenseBlock, dense_blocks, normalised_adjacency, normalised_laplacian
 from mnagt.graphs.ego_statistics import ego_statistics
 from mnagt.graphs.molecules import morgan_identifiers, rdkit_descriptors
-from mnagt.graphs.weisfeiler_lehman import fragment_colours, subtree_colours, wl_colours
+from mnagt.graphs.weisfeiler_lehman import fragment_colours, structural_colours, subtree_colours, wl_colours
 
 EIGENVALUE_TOLERANCE = 1e-8
 """Eigenvalues that differ by less count as one."""
@@ -156,6 +156,7 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "spectrum": spectrum,
     "adjacency-spectrum": adjacency_spectrum,
     "wl-colours": wl_colours,
+    "structural-colours": structural_colours,
     "subtree-colours": subtree_colours,
     "fragment-colours": fragment_colours,
     "ego-statistics": ego_statistics,

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.errors import InputError
-from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.batch import GraphBatch, cached_per_batch
 from mnagt.graphs.core_numbers import core_numbers
 from mnagt.graphs.ego_statistics import count_ego_networks
 
@@ -40,11 +40,26 @@ def subtree_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes co
     """
     if graph.node_labels is not None:
         return torch.stack(_refine_colours(graph, iterations, graph.node_labels, graph.edge_labels), dim=1)
+    colours = structural_colours(graph, STRUCTURAL_COLOURS - 1)
+    return torch.cat(
+        [colours, torch.stack(_refine_colours(graph, iterations, _structural_labels(graph), graph.edge_labels), dim=1)],
+        dim=1,
+    )
+
+
+def structural_colours(graph: GraphBatch, count: int) -> Int[Tensor, "nodes count"]:
+    """The first ``count`` of: the colours of the degree, of the core number, of degree and triangles, of all three."""
+    labels = _structural_labels(graph)
+    parts = (labels[:, :1], labels[:, 2:], labels[:, :2], labels)[:count]
+    colours = [shift_right(mix_bits(hash_labels(part, labels[:, 0]) + i), 33) for i, part in enumerate(parts)]
+    return torch.stack(colours, dim=1).int()
+
+
+@cached_per_batch
+def _structural_labels(graph: GraphBatch) -> Int[Tensor, "nodes 3"]:
+    """Degree, triangles and core number of each node."""
     size, edges_within, _ = count_ego_networks(graph, 1)[:, 0].unbind(1)
-    labels = torch.stack([size - 1, edges_within - size + 1, core_numbers(graph)], dim=1)
-    parts = labels[:, :1], labels[:, 2:], labels[:, :2]
-    first = [shift_right(mix_bits(hash_labels(part, size) + i), 33).int() for i, part in enumerate(parts)]
-    return torch.stack(first + _refine_colours(graph, iterations, labels, graph.edge_labels), dim=1)
+    return torch.stack([size - 1, edges_within - size + 1, core_numbers(graph)], dim=1)
 
 
 def fragment_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes colours"]:

@@ -26,7 +26,7 @@ from mnagt.nn.gated_gcn import GatedGcn, GatedStack
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import ConvolutionLayer, IdentityResidual, Layer, LayerScale, SkipResidual, feed_forward
 from mnagt.nn.norms import NORMS, pre_norms
-from mnagt.nn.readouts import READOUTS, Concat, Readout
+from mnagt.nn.readouts import READOUTS, Concat, InputSum, Readout
 from mnagt.settings import Fraction, Ge, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 
 
@@ -73,6 +73,10 @@ class MnagtNetworkConfig(GnnTransformerConfig, HeadDropoutConfig):
     ego_radius: NonNegativeInt | None = None
     """Ego-network statistics added to the nodes, up to this many hops; 0 for none. If not given: 1 where nodes have no
     features, else 0."""
+    structural_counts: bool = False
+    """Embeddings of each node's exact degree, core number and triangles, where nodes have no columns."""
+    input_readout: bool = False
+    """The sum of the nodes' vectors before the first layer stands beside the readout."""
     head: Literal["auto", "mlp", "linear"] = "auto"
     """From the graph's vector to outputs: an MLP with one hidden layer, or a linear map of the normalised vector; auto
     is linear where there are more outputs than dim."""
@@ -123,6 +127,7 @@ def make_network(
 ) -> GraphModel:
     """The network of ``config``, which is resolved; ``beside`` are further readouts, of ``dim`` columns each."""
     assert config.head != "auto"
+    beside = [*([InputSum(config.dim)] if config.input_readout else []), *beside]
     head = make_head(config.head, (1 + len(beside)) * config.dim, config.dim, outputs, config.head_dropout)
     encoder = NodeEncoder(
         features.nodes,
@@ -130,6 +135,7 @@ def make_network(
         random_walk=config.random_walk,
         laplacian=config.laplacian,
         ego_radius=config.ego_radius or 0,
+        structural_counts=config.structural_counts,
     )
     layers = [_layer(config, features.edges, is_last=n == config.depth) for n in range(1, config.depth + 1)]
     if config.conv == "gated":

@@ -14,6 +14,7 @@ from mnagt.graphs.ego_statistics import ego_statistics
 from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
 from mnagt.graphs.features import Columns
 from mnagt.graphs.sparse import look_up, look_up_sum
+from mnagt.graphs.weisfeiler_lehman import STRUCTURAL_COLOURS, structural_colours
 from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm, Rows
 from mnagt.nn.shapes import EdgeVectors, NodeVectors
@@ -62,6 +63,25 @@ class Degree(nn.Module):
 
     def forward(self, graph: GraphBatch) -> NodeVectors:
         return look_up(self.table.weight, graph.in_degree.clamp(max=self.last))
+
+
+class StructuralCounts(nn.Module):
+    """Embeddings of a node's degree, core number and triangles as exact numbers, for graphs without node columns.
+
+    Degree, core number, the pair of degree and triangles, and all three have a table each. They are hashed to its rows.
+    """
+
+    offsets: Tensor
+
+    def __init__(self, dim: int, rows: int = 2**13) -> None:
+        super().__init__()
+        self.rows = rows
+        self.register_buffer("offsets", torch.arange(STRUCTURAL_COLOURS) * rows, persistent=False)
+        self.table = nn.Embedding(STRUCTURAL_COLOURS * rows, dim)
+        nn.init.normal_(self.table.weight, std=STRUCTURAL_COLOURS**-0.5)
+
+    def forward(self, colours: Int[Tensor, "nodes colours"]) -> NodeVectors:
+        return look_up_sum(self.table.weight, colours.long() % self.rows + self.offsets)
 
 
 class ColumnEncoder(nn.Module):
@@ -138,6 +158,7 @@ class NodeEncoder(nn.Module):
         random_walk: steps of random-walk return probabilities; 0 for none.
         laplacian: number of Laplacian eigenvectors; 0 for none.
         ego_radius: radius of ego-network statistics; 0 for none.
+        structural_counts: whether nodes without columns have embeddings of their exact core number and triangles too.
 
     >>> graph = GraphBatch.from_edges(torch.tensor([[0, 1], [1, 0]]), [3])
     >>> NodeEncoder(Columns(), 8, random_walk=4)(graph).shape
@@ -145,11 +166,23 @@ class NodeEncoder(nn.Module):
     """
 
     def __init__(
-        self, columns: Columns, dim: int, *, random_walk: int = 0, laplacian: int = 0, ego_radius: int = 0
+        self,
+        columns: Columns,
+        dim: int,
+        *,
+        random_walk: int = 0,
+        laplacian: int = 0,
+        ego_radius: int = 0,
+        structural_counts: bool = False,
     ) -> None:
         super().__init__()
+        if columns and structural_counts:
+            raise InputError(
+                "structural counts are for graphs whose nodes have no columns; leave structural_counts out"
+            )
         self.columns = ColumnEncoder(columns, dim) if columns else None
-        self.degree = None if columns else Degree(dim)
+        self.degree = None if columns or structural_counts else Degree(dim)
+        self.counts = StructuralCounts(dim) if structural_counts else None
         self.steps, self.vectors, self.radius = random_walk, laplacian, ego_radius
         self.random_walk = Continuous(random_walk, dim) if random_walk else None
         self.ego_statistics = Continuous(3 * ego_radius, dim) if ego_radius else None
@@ -158,6 +191,8 @@ class NodeEncoder(nn.Module):
     def forward(self, graph: GraphBatch) -> NodeVectors:
         if self.columns is not None:
             x = self.columns(graph.node_labels, graph.node_values, graph)
+        elif self.counts is not None:
+            x = self.counts(_encode(graph, "structural-colours", structural_colours, STRUCTURAL_COLOURS))
         else:
             assert self.degree is not None
             x = self.degree(graph)
@@ -175,6 +210,7 @@ class NodeEncoder(nn.Module):
     def encodings(self) -> dict[str, int]:
         """Name and size of each encoding that can be computed once for a whole data set."""
         sizes = {"random-walk": self.steps, "laplacian": self.vectors, "ego-statistics": self.radius}
+        sizes["structural-colours"] = STRUCTURAL_COLOURS if self.counts is not None else 0
         return {name: size for name, size in sizes.items() if size}
 
 

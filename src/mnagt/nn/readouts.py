@@ -1,6 +1,7 @@
 """From the nodes of a graph to one vector."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -13,6 +14,9 @@ from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm
 from mnagt.nn.shapes import GraphVectors, NodeVectors
 from mnagt.registry import register_class
+
+INPUT = "node-inputs"
+"""Among a batch's encodings: the node vectors that the first layer is given."""
 
 Prepared = tuple[Float[Tensor, "more_nodes dim"], GraphBatch]
 
@@ -162,6 +166,22 @@ class ClsNode(VirtualNode):
     """
 
     is_connected = False
+
+
+class InputSum(Readout):
+    """The sum of the nodes' vectors as they were before the first layer: layer 0 of a jumping-knowledge readout.
+
+    >>> graph, readout = GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2]), InputSum(1)
+    >>> x, graph = readout.prepare(torch.ones(3, 1), graph)
+    >>> readout(x + 5, graph).tolist()
+    [[1.0], [2.0]]
+    """
+
+    def prepare(self, x: NodeVectors, graph: GraphBatch) -> Prepared:
+        return x, replace(graph, encodings={**graph.encodings, INPUT: x})
+
+    def forward(self, x: NodeVectors, graph: GraphBatch) -> GraphVectors:
+        return graph.nodes_of @ graph.encodings[INPUT]
 
 
 class Concat(Readout):
