@@ -166,7 +166,8 @@ def main() -> None:
             record_trial(ledger, trial, outcome, start)
     records = list(ledger.records())
     for name in given.only or designs:
-        of_set = [r for r in records if r["config"]["dataset"] == name and "levels" in r]
+        factors = set(designs[name]["factors"])
+        of_set = [r for r in records if r["config"]["dataset"] == name and set(r.get("levels", ())) == factors]
         if len(of_set) > 4:
             print_effects(name, of_set)
 

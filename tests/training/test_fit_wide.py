@@ -1,97 +1,83 @@
-"""A linear model and a network beside it: each graph is taught by weights that have not seen it."""
+"""A linear model and a network, each fitted by itself, in a sum whose weights validation chooses."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from strategies import order_within, random_batch, renamed
 
 from mnagt import RunConfig, TrainConfig, load_dataset, load_model, train
-from mnagt.data.encodings import with_encodings
+from mnagt.experiments.trials import run_trial
 from mnagt.models.registry import build_model
-from mnagt.nn.wide_and_deep import FOLDS, CrossFittedCounts, WideAndDeepHead
+from mnagt.nn.wide_and_deep import WideAndDeep, WideAndDeepHead
 from mnagt.runs.config import SplitConfig
 from mnagt.runs.split import make_split
-from mnagt.training.fit_wide import DEEP_WEIGHTS, fit_wide, make_wide_problem
+from mnagt.training.fit_wide import deviation
 
-OUTPUTS, ITERATIONS, INITIAL = 3, 2, 1
 FIXED = {"wl_iterations": 2, "wl_min_graphs": 1, "normalisation": "presence", "classifier": "logistic", "C": 0.3}
+NETWORK = {"dim": 8, "depth": 1, "head_dim": 4}
 RUN = RunConfig(
     "MUTAG",
     "mnagt-wl",
-    {**FIXED, "dim": 8, "depth": 1, "head_dim": 4},
+    {**FIXED, **NETWORK},
     TrainConfig(epochs=2, batch_size=64),
     SplitConfig("random", seed=3),
     device="cpu",
 )
 
 
-def counts(seed: int = 0) -> CrossFittedCounts:
-    """Fitted to random weights, other ones for every fold."""
-    g = torch.Generator().manual_seed(seed)
-    made, batch = CrossFittedCounts(OUTPUTS, ITERATIONS, INITIAL, "presence"), labelled()
-    keys = made.node_colours(batch).long() + (torch.arange(INITIAL + ITERATIONS) << 31)
-    made.key = keys.unique()
-    made.weight, made.bias = torch.randn(len(made.key), OUTPUTS, generator=g), torch.randn(OUTPUTS, generator=g)
-    made.fold_weight = torch.randn(len(made.key), FOLDS, OUTPUTS, generator=g)
-    made.fold_bias = torch.randn(FOLDS, OUTPUTS, generator=g)
-    return made
+def outputs_of_parts(model: WideAndDeep) -> dict[str, torch.Tensor]:
+    batch = load_dataset("MUTAG").batch(torch.arange(20))
+    return model.parts(lambda: model.eval()(batch).detach())
 
 
-def labelled():
-    return random_batch([5, 1, 7, 2, 9, 3], 0.4, seed=1, node_labels=True)
-
-
-def outputs(made: CrossFittedCounts, batch) -> torch.Tensor:
-    return made(*made.prepare(torch.zeros(batch.num_nodes, 0), batch))
-
-
-def test_in_training_a_graph_has_the_weights_of_its_fold():
-    made, batch = counts().train(), labelled()
-    found, fold = outputs(made, batch), made.folds(batch)
-    assert len(fold.unique()) > 1
-    for number in range(FOLDS):
-        made.weight, made.bias = made.fold_weight[:, number], made.fold_bias[number]
-        expected = outputs(made.eval(), batch)
-        torch.testing.assert_close(found[fold == number], expected[fold == number])
-
-
-def test_the_same_graph_is_in_the_same_fold():
-    made, batch = counts(), labelled()
-    assert torch.equal(made.folds(renamed(batch, order_within(batch, 3))), made.folds(batch))
-
-
-def test_the_weights_of_a_fold_were_fitted_without_it():
-    dataset = load_dataset("MUTAG")
-    split = make_split(RUN.split, dataset)
-    task = dataset.task.fit(dataset.targets[split.train])
-    problem = make_wide_problem(RUN, dataset, split, task)
-    fitted = fit_wide(problem)
-    made = CrossFittedCounts(task.num_outputs, 2, 1, "presence")
-    folds = made.folds(with_encodings(dataset, made.encodings).batch(split.train))
-    number = int(folds.bincount().argmax())
-    flipped = dataset.targets.clone()
-    flipped[split.train[folds == number]] = 1 - flipped[split.train[folds == number]]
-    other = fit_wide(replace(problem, dataset=replace(problem.dataset, targets=flipped)))
-    torch.testing.assert_close(other.fold_weight[:, number], fitted.fold_weight[:, number])
-    assert not torch.allclose(other.tensors["weight"], fitted.tensors["weight"])
-
-
-def test_with_no_weight_on_the_network_it_is_the_linear_model():
-    deep = train(RUN)
-    head = deep.trained.model.head
-    assert isinstance(head, WideAndDeepHead)
-    assert any(torch.isclose(head.deep_weight, torch.tensor(weight)) for weight in DEEP_WEIGHTS)
-    head.deep_weight.zero_()
+def test_the_parts_are_wl_linear_and_the_network_of_mnagt():
+    both = train(RUN).trained.model
+    assert isinstance(both, WideAndDeep)
+    found = outputs_of_parts(both)
+    batch = load_dataset("MUTAG").batch(torch.arange(20))
     linear = train(replace(RUN, model="wl-linear", settings=FIXED))
+    torch.testing.assert_close(found["wide"], linear.trained.model(batch), rtol=1e-4, atol=1e-4)
+    network = train(replace(RUN, model="mnagt", settings={**NETWORK, "wl_iterations": 0}))
+    torch.testing.assert_close(found["network"], network.trained.model.eval()(batch))
+    weights = both.network.state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in network.trained.model.state_dict().items())
+
+
+def test_parts_leave_the_weights_as_they_were():
+    model = train(RUN).trained.model
+    assert isinstance(model, WideAndDeep)
+    assert isinstance(model.head, WideAndDeepHead)
+    before = model.head.weights.clone()
+    outputs_of_parts(model)
+    assert torch.equal(model.head.weights, before)
+
+
+def test_on_the_validation_part_the_loss_is_no_greater_than_that_of_either_part():
+    run, dataset = train(RUN), load_dataset("MUTAG")
+    model, valid, target = run.trained.model, run.split.valid, dataset.targets[run.split.valid]
+    assert isinstance(model, WideAndDeep)
+    loss = run.trained.task.loss(run.trained.outputs(dataset, valid), target)
+    for part in model.parts(lambda: run.trained.outputs(dataset, valid)).values():
+        assert loss <= run.trained.task.loss(part / deviation(part), target) + 1e-6
+
+
+def test_a_network_that_knows_nothing_gets_no_weight():
+    """With a learning rate of zero it stays as it was drawn; the linear part is then as wl-linear is."""
+    run = train(replace(RUN, train=replace(RUN.train, lr=0.0)))
+    head = run.trained.model.head
+    assert isinstance(head, WideAndDeepHead)
+    assert head.weights[0] > 0
+    share = head.weights[1] * deviation(outputs_of_parts(run.trained.model)["network"])
+    assert share < 0.5 * head.weights[0] * deviation(outputs_of_parts(run.trained.model)["wide"])
+
+
+def test_a_trial_records_the_test_scores_of_each_part():
+    trial = run_trial(RUN)
     dataset = load_dataset("MUTAG")
-    test = torch.arange(20)
-    batch = dataset.batch(test)
-    torch.testing.assert_close(deep.trained.model(batch), linear.trained.model(batch), rtol=1e-4, atol=1e-4)
-
-
-def test_on_the_validation_part_it_is_no_worse_than_the_linear_model():
-    assert train(RUN).result.valid >= train(replace(RUN, model="wl-linear", settings=FIXED)).result.valid
+    assert trial.notes["members"].keys() == {"wide", "network"}
+    linear = train(replace(RUN, model="wl-linear", settings=FIXED))
+    assert trial.notes["members"]["wide"]["accuracy"] == pytest.approx(linear.result.test["accuracy"])
+    assert len(make_split(RUN.split, dataset).test) == len(linear.split.test)
 
 
 def test_it_is_saved_loaded_and_resumed(tmp_path):
@@ -104,11 +90,16 @@ def test_it_is_saved_loaded_and_resumed(tmp_path):
 
 
 def test_validation_chooses_the_settings_of_the_linear_part():
-    run = train(replace(RUN, settings={"dim": 8, "depth": 1, "head_dim": 4}, train=TrainConfig(epochs=1)))
+    run = train(replace(RUN, settings=NETWORK, train=TrainConfig(epochs=1)))
     assert run.trained.settings["C"] is not None
     assert run.trained.settings["normalisation"] != "auto"
 
 
-def test_the_network_alone_learns():
+def test_only_the_network_is_trained_by_gradients():
     model = build_model("mnagt-wl", {"dim": 8, "depth": 1}, load_dataset("MUTAG").features, 2)
-    assert not [name for name, _ in model.named_parameters() if "wide" in name]
+    assert isinstance(model, WideAndDeep)
+    inside = {id(p) for p in model.network.parameters()}
+    assert {name for name, p in model.named_parameters() if id(p) not in inside} == {
+        "readout.wide.weight",
+        "readout.wide.bias",
+    }

@@ -20,6 +20,7 @@ from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.experiments.ledger import Ledger, describe_environment, trial_key
 from mnagt.experiments.peak_memory import peak_memory_mb, reset_peak_memory
 from mnagt.inference.model_folder import TrainedModel
+from mnagt.nn.wide_and_deep import WideAndDeep
 from mnagt.runs.config import RunConfig, SplitConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.runs.split import make_split, resolve_split_kind
@@ -40,7 +41,8 @@ class Trial(NamedTuple):
     """``chosen_by``: mean validation score over the selection window that chose the epoch. ``last_valid``: the same for
     the last epochs, as many as that window has. ``curves``: loss and validation scores by epoch, in few points.
     ``dataset`` and ``split``: what it was trained on. ``without_duplicates``: test scores on the graphs that have no
-    structural duplicate in training, and their number; of splits drawn at random. ``ran_on``: machine and versions of a
+    structural duplicate in training, and their number; of splits drawn at random. ``members``: test scores of the
+    linear model and of the network of a wide-and-deep model, each alone. ``ran_on``: machine and versions of a
     worker on a cluster."""
 
 
@@ -182,6 +184,8 @@ def run_trial(config: RunConfig, *, reporter: Reporter | None = None, is_validat
         "split": _describe_split(split),
         "peak_memory_mb": peak_memory_mb(),
     }
+    if run is not None and isinstance(run.trained.model, WideAndDeep):
+        notes["members"] = score_members(run.trained, run.trained.model, dataset, split)
     if run is not None and resolve_split_kind(config).split.kind in ("random", "stratified"):
         notes["without_duplicates"] = score_without_duplicates(run.trained, dataset, split)
     return Trial(result, notes)
@@ -196,6 +200,14 @@ def score_without_duplicates(trained: TrainedModel, dataset: PackedDataset, spli
     if len(unique) == 0:
         return {"graphs": 0}
     return {"graphs": len(unique), **trained.task.scores(trained.outputs(dataset, unique), dataset.targets[unique])}
+
+
+def score_members(
+    trained: TrainedModel, model: WideAndDeep, dataset: PackedDataset, split: Split
+) -> dict[str, dict[str, float]]:
+    """Test scores of each part of a wide-and-deep model by itself."""
+    outputs = model.parts(lambda: trained.outputs(dataset, split.test))
+    return {name: trained.task.scores(output, dataset.targets[split.test]) for name, output in outputs.items()}
 
 
 def thin_curves(history: Sequence[dict[str, float]]) -> dict[str, list[float]]:

@@ -1,9 +1,9 @@
-"""Wide and deep: a linear model over WL subtree counts, and ``mnagt`` without WL features beside it.
+"""Wide and deep: a linear model over WL subtree counts, and ``mnagt`` without WL features.
 
-The linear part is ``wl-linear``: scikit-learn fits it first, and validation chooses its settings. The network then
-learns what it leaves: in training it is given the outputs of linear models that have not seen the graph. Last,
-validation chooses the weight of the network, which may be zero. After Cheng et al.: Wide & Deep Learning for
-Recommender Systems, 2016.
+The linear part is ``wl-linear``, and the network is that of ``mnagt`` with ``wl_iterations = 0``. Each is fitted to the
+targets by itself; then the loss on the validation part chooses their weights in a sum, zero included. (Cheng et al.:
+Wide & Deep Learning for Recommender Systems, 2016, train the two jointly. A network that learned what the linear part
+leaves was no better: docs/log.md.)
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from mnagt.graphs.features import Features
 from mnagt.models.mnagt import MnagtNetworkConfig, make_network
 from mnagt.models.wl_linear import WLCountsConfig
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.wide_and_deep import CrossFittedCounts, WideAndDeep
-from mnagt.nn.wl_counts import initial_colours
+from mnagt.nn.wide_and_deep import WideAndDeep
+from mnagt.nn.wl_counts import WLCounts, initial_colours
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class MnagtWLConfig(WLCountsConfig, MnagtNetworkConfig):
 
 
 def mnagt_wl(config: MnagtWLConfig, features: Features, outputs: int) -> GraphModel:
-    """Wide and deep: wl-linear, and a network of mnagt that learns what it leaves."""
+    """Wide and deep: the weighted sum of wl-linear and of the network of mnagt."""
     config = config.resolve(features, outputs)
     iterations, normalisation = config.counted
-    wide = CrossFittedCounts(outputs, iterations, initial_colours(features), normalisation)
+    wide = WLCounts(outputs, iterations, initial_colours(features), normalisation)
     return WideAndDeep(make_network(config, features, outputs), wide)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from mnagt.runs.defaults import resolve_defaults
 from mnagt.tasks import Task
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_forest import check_can_grow, fit_forest
-from mnagt.training.fit_wide import choose_deep_weight, fit_wide, make_wide_problem
+from mnagt.training.fit_wide import choose_weights, fit_wide, set_wide
 from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
 from mnagt.training.sklearn_trainer import SklearnTrainer
@@ -132,16 +133,14 @@ def fit_model(
     config = resolve_defaults(config, dataset, split)
     task = fit_task(config.train, dataset, split.train)
     settings = resolve_settings(config.model, config.settings, dataset.features, task.num_outputs)
-    config, wide = replace(config, settings=settings), None
+    config, wide = replace(config, settings=settings), {}
     if MODELS[config.model].has_wide_part:
-        problem = make_wide_problem(config, dataset, split, task, should_stop=should_stop)
-        wide = ranks.broadcast_from_rank0(lambda: fit_wide(problem))
-        config = replace(config, settings=settings | wide.settings)
+        fit = partial(fit_wide, config, dataset, split, task, should_stop=should_stop)
+        chosen, wide = ranks.broadcast_from_rank0(fit)
+        config = replace(config, settings=settings | chosen)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
         model = build_or_explain(config.model, config.settings, dataset.features, task.num_outputs)
-    if wide is not None:
-        wide.set(model)
     common: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "reporter": reporter}
     common |= {"should_stop": should_stop, "ranks": ranks}
     if MODELS[config.model].is_fitted_by_sklearn:
@@ -158,10 +157,12 @@ def fit_model(
     check_memory(model, dataset, config.train, device)
     with explain_out_of_memory(device, config):
         on_start(config)
-        trainer = Trainer(model, dataset, split, task, config.train, **common)
+        network = model.network if isinstance(model, WideAndDeep) else model
+        trainer = Trainer(network, dataset, split, task, config.train, **common)
         trainer.run()
-        if wide is not None:
-            choose_deep_weight(trainer, split)
+    if isinstance(model, WideAndDeep):
+        set_wide(model, wide)
+        choose_weights(model.to(device).eval(), trainer, split)
     start = time.monotonic()
     if forest is not None:
         fit_forest(forest, dataset, split.train, task, config.train.seed, should_stop)

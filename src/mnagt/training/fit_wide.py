@@ -1,6 +1,5 @@
-"""Fits the wide part of a wide-and-deep model before its network is trained, and weighs the two after."""
+"""Fits the wide part of a wide-and-deep model, and weighs it against the trained network."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,83 +10,64 @@ from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.models.registry import build_model
-from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.wide_and_deep import FOLDS, WideAndDeep, WideAndDeepHead, fold_of_graphs
-from mnagt.nn.wl_counts import COLOURS, initial_colours
+from mnagt.nn.wide_and_deep import WideAndDeep, WideAndDeepHead
 from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
 from mnagt.training.fit_wl_linear import fit_wl_linear
-from mnagt.training.sklearn_problem import Problem, check_can_fit
-from mnagt.training.trainer import Trainer, validation_scores
+from mnagt.training.sklearn_problem import Fitted, Problem, check_can_fit
+from mnagt.training.trainer import Trainer
 
 WIDE_SETTINGS = ("wl_iterations", "wl_min_graphs", "normalisation", "classifier", "C")
 """Those of ``wl-linear``."""
-DEEP_WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
-"""Weights of the network that validation chooses from."""
+SHARES = torch.linspace(0, 1, 11)
+"""Shares of the network in the sum that validation chooses from."""
+FACTORS = torch.logspace(-1, 1, 21)
+"""Factors of the sum: a linear SVM's outputs are no log-odds, and a network's are too sure."""
 
 
-@dataclass(frozen=True, eq=False)
-class FittedWide:
-    """A linear model over WL subtree counts, and for each fold one that has not seen it."""
-
-    settings: dict[str, Any]
-    """As validation chose them."""
-    tensors: dict[str, Tensor]
-    fold_weight: Float[Tensor, "colours folds outputs"]
-    fold_bias: Float[Tensor, "folds outputs"]
-
-    def set(self, model: GraphModel) -> None:
-        """Put the weights into a model with these settings."""
-        assert isinstance(model, WideAndDeep)
-        model.resize({f"readout.wide.{name}": tensor for name, tensor in self.tensors.items()})
-        wide = model.get_submodule("readout.wide")
-        wide.load_state_dict(self.tensors)
-        wide.fold_weight, wide.fold_bias = self.fold_weight, self.fold_bias
-
-
-def fit_wide(problem: Problem) -> FittedWide:
-    """Fit the linear model to the training part, and once more without each fold of it."""
-    settings, tensors = fit_wl_linear(problem)
-    tensors = {name.removeprefix("readout."): tensor for name, tensor in tensors.items()}
-    columns = initial_colours(problem.dataset.features) + settings["wl_iterations"]
-    colours, graph = problem.dataset.select_encoding(COLOURS, torch.arange(len(problem.dataset)))
-    fold = fold_of_graphs(colours[:, :columns], graph, len(problem.dataset))[problem.split.train]
-    fold_weight = torch.zeros(len(tensors["key"]), FOLDS, problem.task.num_outputs)
-    fold_bias = torch.zeros(FOLDS, problem.task.num_outputs)
-    for number in range(FOLDS):
-        others = problem.split.train[fold != number]
-        if not 0 < len(others) < len(fold):
-            continue
-        split = replace(problem.split, train=others)
-        _, fitted = fit_wl_linear(replace(problem, settings=settings, split=split))
-        rows = torch.searchsorted(tensors["key"], fitted["readout.key"])
-        fold_weight[rows, number], fold_bias[number] = fitted["readout.weight"], fitted["readout.bias"]
-    return FittedWide(settings, tensors, fold_weight, fold_bias)
-
-
-def make_wide_problem(config: RunConfig, dataset: PackedDataset, split: Split, task: Task, **others: Any) -> Problem:
-    """The problem of the wide part alone: that of ``wl-linear`` with the same settings."""
+def fit_wide(config: RunConfig, dataset: PackedDataset, split: Split, task: Task, **others: Any) -> Fitted:
+    """The settings and weights of ``wl-linear`` with the settings of the wide part."""
     check_can_fit(config, task)
     settings = {name: config.settings[name] for name in WIDE_SETTINGS}
     model = build_model("wl-linear", settings, dataset.features, task.num_outputs)
     dataset = with_encodings(dataset, model.encodings)
-    return Problem(model, settings, dataset, split, task, config.train.seed, **others)
+    return fit_wl_linear(Problem(model, settings, dataset, split, task, config.train.seed, **others))
+
+
+def set_wide(model: WideAndDeep, weights: dict[str, Tensor]) -> None:
+    """Put the weights of ``wl-linear`` into its wide part."""
+    tensors = {name.removeprefix("readout."): tensor for name, tensor in weights.items()}
+    model.resize({f"readout.wide.{name}": tensor for name, tensor in tensors.items()})
+    model.get_submodule("readout.wide").load_state_dict(tensors)
 
 
 @torch.no_grad()
-def choose_deep_weight(trainer: Trainer, split: Split) -> None:
-    """Give the trained network the weight with the best validation score; of equal ones the smallest."""
-    head, task, dataset = trainer.model.head, trainer.task, trainer.dataset
+def choose_weights(model: WideAndDeep, trainer: Trainer, split: Split) -> None:
+    """Give the two parts the weights with the least loss on the validation part.
+
+    Outputs of both are divided by their deviation. Of what is then added, the network has one of ``SHARES``: 0 leaves
+    it out, 1 leaves out the linear model. The sum is multiplied by one of ``FACTORS``. The loss chooses, because a
+    validation part is too small for a score to tell neighbouring weights apart (docs/log.md).
+    """
+    head, task = model.head, trainer.task
     assert isinstance(head, WideAndDeepHead)
-    target = dataset.targets[split.valid.to(trainer.device)]
-    outputs = []
-    for weight in (0.0, 1.0):
-        head.deep_weight.fill_(weight)
-        outputs.append(trainer.ranks.outputs(trainer.model, dataset, split.valid, trainer.evaluation_batch_size))
-    wide, both = outputs
-    chosen, best = 0.0, None
-    for weight in DEEP_WEIGHTS:
-        score = validation_scores(task, wide + weight * (both - wide), target)[task.metric]
-        if task.is_better(score, best):
-            chosen, best = weight, score
-    head.deep_weight.fill_(chosen)
+    target = trainer.dataset.targets[split.valid.to(trainer.device)]
+    found = model.parts(
+        lambda: trainer.ranks.outputs(model, trainer.dataset, split.valid, trainer.evaluation_batch_size).float()
+    )
+    parts = [found["wide"], found["network"]]
+    scale = torch.stack([1 / deviation(part).clamp(min=1e-6) for part in parts])
+    best = None
+    for share in SHARES.tolist():
+        for factor in FACTORS.tolist():
+            weights = factor * scale * scale.new_tensor([1 - share, share])
+            loss = float(task.loss(weights[0] * parts[0] + weights[1] * parts[1], target))
+            if best is None or loss < best:
+                best = loss
+                head.weights.copy_(weights)
+
+
+def deviation(output: Float[Tensor, "graphs outputs"]) -> Float[Tensor, ""]:
+    """Root mean square of the outputs; of several, around the mean of each graph, which no class depends on."""
+    centred = output - output.mean(dim=1, keepdim=True) if output.shape[1] > 1 else output
+    return centred.square().mean().sqrt()
