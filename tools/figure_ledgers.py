@@ -17,6 +17,8 @@ NOTHING = "–"
 PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 NAMES = {
     "mnagt": "`mnagt`",
+    "mnagt-wl": "`mnagt-wl`, that linear model and a graph transformer",
+    "mnagt-wl-no-attention": "`mnagt-wl` without attention",
     "wl-linear": "`wl-linear`, a linear model over WL subtree counts",
     "morgan-forest": "`morgan-forest`, a random forest over Morgan fingerprints",
     "gin": "GIN",
@@ -61,6 +63,20 @@ def find_scores(dataset: str, model: str, settings: Mapping[str, Any] | None = N
             unit = 100 if result["metric"] in ("accuracy", "f1") else 1
             scores[seed] = unit * result["test"][result["metric"]]
     return scores
+
+
+def find_fresh_records(dataset: str, model: str) -> dict[int, dict[str, Any]]:
+    """Ledger lines of a recipe on seeds 40 to 59, by seed."""
+    ledger = read_ledger("baselines.jsonl" if model == "wl-linear" else "wide-and-deep.jsonl")
+    found = {seed: ledger.get(trial_key(with_seed(recipe(dataset, model), seed))) for seed in range(40, 60)}
+    return {seed: record for seed, record in found.items() if record}
+
+
+def find_fresh_scores(dataset: str, model: str, member: str | None = None) -> Scores:
+    """Test accuracies in percent on seeds 40 to 59; ``member`` is a part of ``mnagt-wl`` by itself."""
+    records = find_fresh_records(dataset, model).items()
+    tests = {seed: r["members"][member] if member else r["result"]["test"] for seed, r in records}
+    return {seed: 100 * test["accuracy"] for seed, test in tests.items()}
 
 
 def format_scores(scores: Iterable[float], digits: int = 1) -> str:
