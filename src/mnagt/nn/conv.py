@@ -1,5 +1,6 @@
 """A multi-neighbourhood layer for models on PyTorch Geometric's tensors."""
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 
 from jaxtyping import Float
@@ -9,14 +10,21 @@ from mnagt.attention.kernels import Kernel
 from mnagt.attention.multi_kernel import AttentionVariant, MultiKernelAttention, Projections
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.batch import GraphBatch
-from mnagt.nn.graph_inputs import BatchVector, EdgeAttr, EdgeIndex, as_graph_batch, run_eagerly
+from mnagt.nn.graph_inputs import (
+    BatchVector,
+    EdgeAttr,
+    EdgeIndex,
+    as_graph_batch,
+    check_node_vectors,
+    run_eagerly,
+)
 from mnagt.nn.layer import IdentityResidual, Layer, LayerScale, PropagatedResidual, feed_forward
 from mnagt.nn.neighborhood_attention import check_kernels, make_kernels, make_mixer, split_heads
 from mnagt.nn.norms import NORMS, pre_norms
 from mnagt.nn.shapes import NodeVectors
 from mnagt.registry import lookup
 
-NormLike = str | Callable[[int], nn.Module] | tuple[nn.Module, nn.Module]
+NormLike = str | Callable[[int], nn.Module] | nn.Module | tuple[nn.Module, nn.Module]
 
 
 class MNAGTConv(Layer):
@@ -38,7 +46,7 @@ class MNAGTConv(Layer):
         residual: 'propagated' (:math:`\hat A X`), 'identity' (X), or a module: a convolution of PyTorch Geometric, a
             module from (x, graph) to x, or one from x to x.
         norm: 'layer', 'batch' or 'none'; or a class or function from a width to a module, such as
-            ``torch.nn.RMSNorm``; or two modules, of attention and of feed-forward.
+            ``torch.nn.RMSNorm``; or a module, of which feed-forward gets a copy; or two, of attention and feed-forward.
         ffn: hidden width of the feed-forward network, in multiples of ``channels``; or a module from x to x.
         dropout: of the outputs of both branches and within the feed-forward network.
         attention_dropout: share of attention weights dropped in training (slower on a CPU).
@@ -52,6 +60,7 @@ class MNAGTConv(Layer):
         degree: how many hops far such a neighbourhood reaches.
         gate: whether each node gates the output of attention, column by column.
         adjacency: normalisation of the adjacency, 'sym' or 'row'.
+        backend: 'auto', or a name of ``mnagt.attention.attend.BACKENDS``.
 
     >>> import torch
     >>> conv = MNAGTConv(64, heads=4, hops=[0, 2], dropout=0.1)
@@ -83,6 +92,7 @@ class MNAGTConv(Layer):
         degree: int = 5,
         gate: bool = False,
         adjacency: Norm = "sym",
+        backend: str = "auto",
     ) -> None:
         kernels = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
         attention = MultiKernelAttention(
@@ -93,6 +103,7 @@ class MNAGTConv(Layer):
             projections=projections,
             bias=bias,
             dropout=attention_dropout,
+            backend=backend,
             variant=variant,
             eigenpairs=eigenpairs,
             degree=degree,
@@ -124,12 +135,13 @@ class MNAGTConv(Layer):
         """The next node vectors.
 
         Args:
-            x: [nodes, channels].
+            x: [nodes, channels], of floats.
             edge_index: [2, edges], source and destination of each edge, in any order; or a ``GraphBatch`` in place of
                 it and of ``batch``.
             batch: [nodes], the graph of each node, in ascending order; None for one graph.
             edge_attr: [edges, columns], read by the modules in ``gnn`` and ``residual`` that take it.
         """
+        check_node_vectors(x, self.channels)
         return super().forward(x, as_graph_batch(x.shape[0], edge_index, batch, edge_attr))
 
     def kernel_weights(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -150,4 +162,6 @@ def _make_norms(norm: NormLike, channels: int) -> tuple[nn.Module, nn.Module]:
     """The norms of attention and feed-forward."""
     if isinstance(norm, str):
         return pre_norms(lookup(NORMS, norm, "norm"), channels)
+    if isinstance(norm, nn.Module):
+        return norm, copy.deepcopy(norm)
     return norm if isinstance(norm, tuple) else (norm(channels), norm(channels))

@@ -1,6 +1,7 @@
 """Attention through several kernels, and attention within graphs alone, for models on PyTorch Geometric's tensors."""
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 from jaxtyping import Float
@@ -15,7 +16,14 @@ from mnagt.errors import InputError
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.modules import as_graph_module
-from mnagt.nn.graph_inputs import BatchVector, EdgeAttr, EdgeIndex, as_graph_batch, run_eagerly
+from mnagt.nn.graph_inputs import (
+    BatchVector,
+    EdgeAttr,
+    EdgeIndex,
+    as_graph_batch,
+    check_node_vectors,
+    run_eagerly,
+)
 from mnagt.nn.shapes import NodeVectors
 from mnagt.registry import lookup
 
@@ -92,6 +100,9 @@ class MultiNeighborhoodAttention(nn.Module):
         bias: attention bias, a module from a ``GraphBatch`` to one row a pair, such as ``ShortestPathBias``.
         dropout: share of attention weights dropped in training.
         variant: attention "softmax", "cosine" or "linear".
+        eigenpairs: if above zero, each head learns a neighbourhood of its own from so many eigenpairs of the adjacency.
+        degree: how many hops far such a neighbourhood reaches.
+        gate: whether each node gates the output of attention, column by column.
         adjacency: normalisation of the adjacency, 'sym' or 'row'.
         backend: 'auto', or a name of ``mnagt.attention.attend.BACKENDS``.
 
@@ -117,6 +128,9 @@ class MultiNeighborhoodAttention(nn.Module):
         bias: nn.Module | None = None,
         dropout: float = 0.0,
         variant: AttentionVariant = "softmax",
+        eigenpairs: int = 0,
+        degree: int = 5,
+        gate: bool = False,
         adjacency: Norm = "sym",
         backend: str = "auto",
     ) -> None:
@@ -132,6 +146,9 @@ class MultiNeighborhoodAttention(nn.Module):
             dropout=dropout,
             variant=variant,
             backend=backend,
+            eigenpairs=eigenpairs,
+            degree=degree,
+            is_gated=gate,
         )
         self.mixer = make_mixer(mixer, channels, len(kernels))
         self.gnn = nn.ModuleList(map(as_graph_module, gnn))
@@ -149,6 +166,7 @@ class MultiNeighborhoodAttention(nn.Module):
         return_weights: bool = False,
     ) -> NodeVectors | tuple[NodeVectors, AttentionWeights]:
         """From [nodes, channels] to the same. The weights take memory for every pair of nodes of a graph."""
+        check_node_vectors(x, self.channels)
         hops = Hops(x, as_graph_batch(x.shape[0], edge_index, batch, edge_attr), list(self.gnn), self.adjacency)
         z = self.attention(hops)
         if not return_weights:
@@ -166,9 +184,9 @@ def make_kernels(hops: int | Iterable[int], gnn: Sequence[nn.Module] = ()) -> li
     >>> [kernel.describe() for kernel in make_kernels([0, 2])]
     ['Hop(0)', 'Hop(2)']
     """
-    each = list(range(hops + 1) if isinstance(hops, int) else hops)
-    if not each or min(each) < 0:
-        raise InputError(f"hops must be a number from 0, or some of them, got {hops}")
+    each = list(range(hops + 1) if isinstance(hops, int) else hops) if isinstance(hops, int | Iterable) else []
+    if not each or not all(isinstance(hop, Integral) and hop >= 0 for hop in each):
+        raise InputError(f"hops must be a whole number from 0, or some of them, got {hops!r}")
     return check_kernels([GnnHop(k) if gnn else Hop(k) for k in each], gnn)
 
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.modules import takes_batch
+from mnagt.ops import once_differentiable
 from mnagt.ops.functional import NumValid, batch_norm, layer_norm
 
 Rows = Literal["nodes", "edges", "graphs"]
