@@ -208,6 +208,8 @@ def test_a_network_makes_its_layers_one_by_one():
         ({"heads": 2, "hops": []}, "hops must be a whole number from 0, or some of them"),
         ({"heads": 2, "hops": -1}, "hops must be a whole number from 0"),
         ({"heads": 2, "kernels": []}, "attention needs a kernel"),
+        ({"heads": 2, "kernels": ["hops"]}, "no kernel 'hops'; did you mean 'hop'"),
+        ({"heads": 2, "kernels": ["hop"]}, r"kernel 'hop' needs arguments; give Hop\(...\) in place of its name"),
         ({"heads": 2, "gnn": [nn.Linear(6, 6)], "hops": 2}, "output of layer 2 of a GNN, and gnn has 1 layers"),
         ({"heads": 2, "mixer": "average"}, "no mixer 'average'"),
         ({"heads": 2, "residual": "skip"}, "no residual 'skip'"),

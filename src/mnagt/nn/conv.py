@@ -39,7 +39,7 @@ class MNAGTConv(Layer):
         channels: width of node vectors.
         heads: heads of each kernel.
         hops: the neighbourhoods that nodes are compared by: 0 to this one, or those in a sequence.
-        kernels: the kernels, in place of ``hops``.
+        kernels: the kernels, in place of ``hops``; also names in ``KERNELS`` of those that need no arguments.
         gnn: convolutions, one after the other; kernel k then compares nodes by the k-th one's output and not by
             :math:`\hat A^k X`. Those of PyTorch Geometric will do.
         mixer: 'adaptive', 'mean', 'sum' or 'concat', or a module from [nodes, kernels, channels] to [nodes, channels].
@@ -75,7 +75,7 @@ class MNAGTConv(Layer):
         *,
         heads: int = 4,
         hops: int | Iterable[int] = 2,
-        kernels: Sequence[Kernel] | None = None,
+        kernels: Sequence[Kernel | str] | None = None,
         gnn: Sequence[nn.Module] = (),
         mixer: str | nn.Module = "adaptive",
         residual: str | nn.Module = "propagated",
@@ -94,10 +94,10 @@ class MNAGTConv(Layer):
         adjacency: Norm = "sym",
         backend: str = "auto",
     ) -> None:
-        kernels = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
+        chosen = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
         attention = MultiKernelAttention(
             channels,
-            kernels,
+            chosen,
             heads=heads,
             head_dim=head_dim or split_heads(channels, heads),
             projections=projections,
@@ -113,7 +113,7 @@ class MNAGTConv(Layer):
         scales = None if layer_scale is None else (LayerScale(channels, layer_scale), LayerScale(channels, layer_scale))
         super().__init__(
             attention,
-            mixer=make_mixer(mixer, channels, len(kernels)),
+            mixer=make_mixer(mixer, channels, len(chosen)),
             residual=lookup(residuals, residual, "residual")() if isinstance(residual, str) else residual,
             ffn=feed_forward(channels, ffn * channels, dropout) if isinstance(ffn, int) else ffn,
             norms=_make_norms(norm, channels),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mnagt.attention import attend as backends
 from mnagt.attention.attend import Heads, PairBias
-from mnagt.attention.kernels import GnnHop, Hop, Hops, Kernel
+from mnagt.attention.kernels import KERNELS, GnnHop, Hop, Hops, Kernel
 from mnagt.attention.mixers import MIXERS, Adaptive
 from mnagt.attention.multi_kernel import AttentionVariant, MultiKernelAttention, Projections
 from mnagt.errors import InputError
@@ -91,7 +91,7 @@ class MultiNeighborhoodAttention(nn.Module):
         channels: width of node vectors.
         heads: heads of each kernel.
         hops: the neighbourhoods that nodes are compared by: 0 to this one, or those in a sequence.
-        kernels: the kernels, in place of ``hops``.
+        kernels: the kernels, in place of ``hops``; also names in ``KERNELS`` of those that need no arguments.
         gnn: convolutions, one after the other; kernel k then compares nodes by the k-th one's output and not by
             :math:`\hat A^k X`. Those of PyTorch Geometric will do.
         mixer: 'adaptive', 'mean', 'sum' or 'concat', or a module from [nodes, kernels, channels] to [nodes, channels].
@@ -120,7 +120,7 @@ class MultiNeighborhoodAttention(nn.Module):
         *,
         heads: int = 4,
         hops: int | Iterable[int] = 2,
-        kernels: Sequence[Kernel] | None = None,
+        kernels: Sequence[Kernel | str] | None = None,
         gnn: Sequence[nn.Module] = (),
         mixer: str | nn.Module = "adaptive",
         head_dim: int | None = None,
@@ -135,10 +135,10 @@ class MultiNeighborhoodAttention(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        kernels = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
+        chosen = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
         self.attention = MultiKernelAttention(
             channels,
-            kernels,
+            chosen,
             heads=heads,
             head_dim=head_dim or split_heads(channels, heads),
             projections=projections,
@@ -150,7 +150,7 @@ class MultiNeighborhoodAttention(nn.Module):
             degree=degree,
             is_gated=gate,
         )
-        self.mixer = make_mixer(mixer, channels, len(kernels))
+        self.mixer = make_mixer(mixer, channels, len(chosen))
         self.gnn = nn.ModuleList(map(as_graph_module, gnn))
         self.channels = channels
         self.adjacency: Norm = adjacency
@@ -190,14 +190,23 @@ def make_kernels(hops: int | Iterable[int], gnn: Sequence[nn.Module] = ()) -> li
     return check_kernels([GnnHop(k) if gnn else Hop(k) for k in each], gnn)
 
 
-def check_kernels(kernels: Sequence[Kernel], gnn: Sequence[nn.Module]) -> list[Kernel]:
-    """The kernels; an error where there are none or one looks through more layers than ``gnn`` has."""
+def check_kernels(given: Sequence[Kernel | str], gnn: Sequence[nn.Module]) -> list[Kernel]:
+    """The kernels, also by name; an error where there are none or one looks through more layers than ``gnn`` has."""
+    kernels = [_make_kernel(each) if isinstance(each, str) else each for each in given]
     depth = max((max(kernel.k, kernel.value) for kernel in kernels if isinstance(kernel, GnnHop)), default=0)
     if not kernels:
         raise InputError("attention needs a kernel, such as Hop(0)")
     if depth > len(gnn):
         raise InputError(f"a kernel sees the output of layer {depth} of a GNN, and gnn has {len(gnn)} layers")
-    return list(kernels)
+    return kernels
+
+
+def _make_kernel(name: str) -> Kernel:
+    kernel = lookup(KERNELS, name, "kernel")
+    try:
+        return kernel()
+    except TypeError:
+        raise InputError(f"kernel {name!r} needs arguments; give {kernel.__name__}(...) in place of its name") from None
 
 
 def make_mixer(mixer: str | nn.Module, channels: int, kernels: int) -> nn.Module:
