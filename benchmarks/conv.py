@@ -10,6 +10,7 @@ from PyTorch Geometric's ``DataLoader``. The layers:
 - ``mnagt, 3 kernels``: the same with ``hops=2`` and four heads a kernel, which is three times the attention.
 - ``mnagt, no GIN``: ``mnagt`` with the residual of the paper, ÂX, in place of GIN. Hop kernels and residual then
   are all that it knows of edges; on a GPU alone.
+- ``mnagt, checkpointed``: ``mnagt`` with layers that are computed again in the backward pass; on a GPU alone.
 
 A step is forward, loss, backward and Adam, all of it eager. ``edge_index`` is a new tensor each time, so that making a
 ``GraphBatch`` of it counts. Variants take turns on each batch; a figure is the sum of the medians over batches. Peak
@@ -74,9 +75,9 @@ def make_gin() -> GINConv:
     return GINConv(nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS)))
 
 
-def make_conv(heads: int, hops: int, residual: str | nn.Module) -> nn.Module:
-    width = CHANNELS // HEADS
-    return mnn.MNAGTConv(CHANNELS, heads=heads, head_dim=width, hops=hops, residual=residual, norm="batch")
+def make_conv(heads: int, hops: int, residual: str | nn.Module, **settings: Any) -> nn.Module:
+    settings |= {"head_dim": CHANNELS // HEADS, "norm": "batch"}
+    return mnn.MNAGTConv(CHANNELS, heads=heads, hops=hops, residual=residual, **settings)
 
 
 VARIANTS: dict[str, Callable[[], nn.Module]] = {
@@ -84,6 +85,7 @@ VARIANTS: dict[str, Callable[[], nn.Module]] = {
     "mnagt": lambda: make_conv(heads=2, hops=1, residual=Local()),
     "mnagt, 3 kernels": lambda: make_conv(heads=HEADS, hops=2, residual=Local()),
     "mnagt, no GIN": lambda: make_conv(heads=2, hops=1, residual="propagated"),
+    "mnagt, checkpointed": lambda: make_conv(heads=2, hops=1, residual=Local(), activation_checkpointing=True),
 }
 MEASURED = {"cpu": tuple(VARIANTS)[:3], "cuda": tuple(VARIANTS)}
 
@@ -208,7 +210,7 @@ def measure(graphs: list[Data], options: argparse.Namespace, device: torch.devic
         rows = time_steps(graphs, batch_size, options.rounds, device, CLOCKS[options.clock])
         for name, row in rows.items():
             print(
-                f"{name:18}batch {batch_size:4}{row['ms']:10.1f} ms{row['speed_up']:7.2f}x{row['peak MiB']:9.1f} MiB",
+                f"{name:20}batch {batch_size:4}{row['ms']:10.1f} ms{row['speed_up']:7.2f}x{row['peak MiB']:9.1f} MiB",
                 flush=True,
             )
         sizes[str(batch_size)] = rows

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterable, Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -10,6 +11,7 @@ from mnagt.attention.kernels import Kernel
 from mnagt.attention.multi_kernel import AttentionVariant, MultiKernelAttention, Projections
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.batch import GraphBatch
+from mnagt.nn.activation_checkpointing import run_twice
 from mnagt.nn.graph_inputs import (
     BatchVector,
     EdgeAttr,
@@ -61,6 +63,7 @@ class MNAGTConv(Layer):
         gate: whether each node gates the output of attention, column by column.
         adjacency: normalisation of the adjacency, 'sym' or 'row'.
         backend: 'auto', or a name of ``mnagt.attention.attend.BACKENDS``.
+        activation_checkpointing: whether the layer is computed again in the backward pass, which takes less memory.
 
     >>> import torch
     >>> conv = MNAGTConv(64, heads=4, hops=[0, 2], dropout=0.1)
@@ -93,6 +96,7 @@ class MNAGTConv(Layer):
         gate: bool = False,
         adjacency: Norm = "sym",
         backend: str = "auto",
+        activation_checkpointing: bool = False,
     ) -> None:
         chosen = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
         attention = MultiKernelAttention(
@@ -122,7 +126,7 @@ class MNAGTConv(Layer):
             adjacency=adjacency,
             dropout=dropout,
         )
-        self.channels = channels
+        self.channels, self.activation_checkpointing = channels, activation_checkpointing
 
     @run_eagerly
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -142,7 +146,10 @@ class MNAGTConv(Layer):
             edge_attr: [edges, columns], read by the modules in ``gnn`` and ``residual`` that take it.
         """
         check_node_vectors(x, self.channels)
-        return super().forward(x, as_graph_batch(x.shape[0], edge_index, batch, edge_attr))
+        graph = as_graph_batch(x.shape[0], edge_index, batch, edge_attr)
+        if self.activation_checkpointing and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            return run_twice(self, super().forward, x, graph)
+        return super().forward(x, graph)
 
     def kernel_weights(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,

@@ -155,8 +155,9 @@ def freeze_running_statistics(model: nn.Module) -> AbstractContextManager[None]:
 
 @contextmanager
 def _set_in_norms(model: nn.Module, name: str, value: Any) -> Iterator[None]:
-    """Within the block, attribute ``name`` of each BatchNorm has this value."""
-    norms = [(module, getattr(module, name)) for module in model.modules() if isinstance(module, BatchNorm)]
+    """Within the block, attribute ``name`` of each BatchNorm, PyTorch's included, has this value."""
+    kinds = (BatchNorm,) if name == "process_group" else (BatchNorm, nn.modules.batchnorm._BatchNorm)
+    norms = [(module, getattr(module, name)) for module in model.modules() if isinstance(module, kinds)]
     for norm, _ in norms:
         setattr(norm, name, value)
     try:
