@@ -68,6 +68,7 @@ benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COL
 	$(BIN)/python benchmarks/attention_gpu.py --sweep --out results/attention-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/epoch.py --device cuda --out results/epoch-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/conv.py --device cuda --out results/conv-gpu.json || failed=1; \
+	$(BIN)/python benchmarks/conv_accuracy.py --device cuda --seeds 10 --epochs 20 --jobs 10 --out results/conv-accuracy-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/step.py --out results/step-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/molecules.py --out results/molecules-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/page.py && exit $$failed

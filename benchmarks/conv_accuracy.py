@@ -1,12 +1,16 @@
-"""How well models with ``MNAGTConv`` and with ``GPSConv`` learn NCI1: the two of ``conv.py``, at equal width and depth.
+"""How well models with ``MNAGTConv`` and with ``GPSConv`` learn NCI1: those of ``conv.py``, at equal width and depth.
 
-Both see the same graphs in the same order, from three seeds that draw the split, the weights and the order. Validation
+All see the same graphs in the same order, from seeds that draw the split, the weights and the order. Validation
 accuracy is kept after each epoch; nothing is chosen by it. The figure of a seed is the mean of the last three epochs.
-With four layers in place of ten, and one thread, all of it takes ten minutes of a CPU.
+With four layers in place of ten, three seeds and one thread, it takes ten minutes of a CPU; on a GPU ``--jobs`` trains
+several models side by side, each in a process.
 """
 
+import math
+import multiprocessing
 import statistics
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 
 import common
 import conv
@@ -20,8 +24,10 @@ LAST = 3
 """Epochs that are averaged."""
 
 
-def train(variant: str, graphs: list[Any], seed: int, layers: int, epochs: int, device: torch.device) -> list[float]:
+def train(variant: str, seed: int, layers: int, epochs: int, device_name: str) -> list[float]:
     """Validation accuracy after each epoch."""
+    torch.set_num_threads(1)
+    graphs, device = conv.read_graphs(), pick_device(device_name)
     split, steps = random_split(len(graphs), seed), conv.Steps(variant, device, seed, layers)
     parts = [[graphs[g] for g in part.tolist()] for part in (split.train, split.valid)]
     torch.manual_seed(seed)
@@ -31,7 +37,18 @@ def train(variant: str, graphs: list[Any], seed: int, layers: int, epochs: int, 
         for data in loaders[0]:
             steps.step(data.to(device))
         found.append(steps.accuracy(loaders[1]))
+    print(f"{variant:18}seed {seed}: {', '.join(f'{each:.3f}' for each in found)}", flush=True)
     return found
+
+
+def compare(accuracy: dict[str, list[float]], variant: str) -> dict[str, float | None]:
+    """The mean difference from ``gps`` over seeds, and its standard error."""
+    differences = [ours - theirs for ours, theirs in zip(accuracy[variant], accuracy["gps"], strict=True)]
+    mean = statistics.mean(differences)
+    error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
+    each = ", ".join(f"{difference:+.3f}" for difference in differences)
+    print(f"{variant} - gps: {each}; mean {mean:+.4f}, standard error {error}")
+    return {"difference": mean, "standard error": error}
 
 
 def main() -> None:
@@ -40,20 +57,24 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--variants", nargs="+", choices=list(conv.VARIANTS)[1:], default=["mnagt"])
     options = parser.parse_args()
-    device, graphs = pick_device(options.device), conv.read_graphs()
-    torch.set_num_threads(1)
-    by_epoch: dict[str, list[list[float]]] = {"gps": [], "mnagt": []}
-    for seed in range(options.seeds):
-        for variant, found in by_epoch.items():
-            found.append(train(variant, graphs, seed, options.layers, options.epochs, device))
-            print(f"{variant:8}seed {seed}: {', '.join(f'{each:.3f}' for each in found[-1])}", flush=True)
+    variants = ["gps", *options.variants]
+    tasks = [(variant, seed) for seed, variant in product(range(options.seeds), variants)]
+    rest = [[each] * len(tasks) for each in (options.layers, options.epochs, options.device)]
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        runs = dict(zip(tasks, pool.map(train, *zip(*tasks, strict=True), *rest), strict=True))
+    by_epoch = {variant: [runs[variant, seed] for seed in range(options.seeds)] for variant in variants}
     accuracy = {variant: [statistics.mean(epochs[-LAST:]) for epochs in found] for variant, found in by_epoch.items()}
-    differences = [ours - theirs for ours, theirs in zip(accuracy["mnagt"], accuracy["gps"], strict=True)]
-    print(f"mnagt - gps: {', '.join(f'{each:+.3f}' for each in differences)}; mean {statistics.mean(differences):+.4f}")
-    settings = {key: getattr(options, key) for key in ("seeds", "epochs", "layers")}
-    figures = {"accuracy": accuracy, "difference": statistics.mean(differences), "by_epoch": by_epoch}
-    common.write(options.out, {**settings, "channels": conv.CHANNELS, "device": device_name(device), **figures})
+    compared = {variant: compare(accuracy, variant) for variant in options.variants}
+    settings = {key: getattr(options, key) for key in ("seeds", "epochs", "layers", "jobs")}
+    settings |= {"channels": conv.CHANNELS, "device": device_name(pick_device(options.device))}
+    first = compared[options.variants[0]]["difference"]
+    common.write(
+        options.out,
+        {**settings, "accuracy": accuracy, "difference": first, "compared": compared, "by_epoch": by_epoch},
+    )
 
 
 if __name__ == "__main__":

@@ -319,7 +319,7 @@ def layer_accuracy(figures: Record) -> Iterator[Markup]:
 
 
 def layer_targets(figures: Record) -> Iterator[Target]:
-    for size, bound in conv.SPEED_UP.items():
+    for size, bound in conv.SPEED_UP["cpu"].items():
         yield Target(f"batch {size}, gps over ours", figures["steps"][str(size)]["mnagt"]["speed_up"], bound)
 
 

@@ -48,13 +48,16 @@ class OwnConfig(ReadoutConfig):
 @register_model("own", OwnConfig)
 def own(config, features, outputs):
     \"\"\"Differences alone.\"\"\"
-    layers = [mnn.MNAGTConv(config.dim, heads=2, kernels=[Difference()], mixer=First(config.dim, 1))]
+    layers = [mnn.MNAGTConv(config.dim, heads=2, kernels=["difference"], mixer=First(config.dim, 1))]
     return make_model(config, features, outputs, layers)
 
 @register_dataset("rings", "rings, odd or even")
 def rings():
     return from_graphs([nx.cycle_graph(n) for n in range(3, 43)], targets=[n % 2 for n in range(3, 43)])
 """
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 
 
 @pytest.fixture
@@ -99,6 +102,37 @@ def test_a_plugin_is_trained_saved_and_asked_for(folder):
         assert done.returncode == 0, done.stderr
     done = run(folder, "--plugin", "nothing_here", "models")
     assert (done.returncode, "plugin nothing_here: there is no such module" in done.stderr) == (2, True)
+
+
+def test_the_plugin_of_the_page_trains_a_baseline_with_its_loss_on_its_graphs(tmp_path):
+    block = next(
+        block for block in PAGE.read_text(encoding="utf-8").split("```python\n") if "register_kernel(" in block
+    )
+    (tmp_path / "my_models.py").write_text(block.partition("```")[0], encoding="utf-8")
+    lines = [{"nodes": n, "edges": [[0, 1]], "y": 1.5 * n} for n in range(2, 42)]
+    (tmp_path / "my.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    short = ["--epochs", "1", "--device", "cpu", "--out"]
+    for words in (
+        ["rings", "--model", "gcn-plus"],
+        ["my.jsonl", "--target", "y", "--task", "huber", "--model", "contrast"],
+    ):
+        done = run(tmp_path, "--plugin", "my_models", "train", *words, *short, words[0][:4])
+        assert done.returncode == 0, done.stderr
+        config = json.loads((tmp_path / words[0][:4] / "config.json").read_text())
+        assert config["task"]["kind"] == "huber"
+        assert config["plugins"] == ["my_models"]
+    refused = run(tmp_path, "train", "my.jsonl", "--target", "y", "--task", "huber", *short, "none")
+    assert "task must be one of" in refused.stderr
+
+
+@pytest.mark.parametrize("part", [["--readout", "double"], ["--model", "mnagt-paper", "--mixer", "first"]])
+def test_a_model_of_the_package_names_the_plugin_of_a_part(part, folder):
+    done = run(
+        folder, "--plugin", "my_models", "train", "MUTAG", *part, "--epochs", "1", "--out", "run", "--device", "cpu"
+    )
+    assert done.returncode == 0, done.stderr
+    missing = run(folder, "evaluate", "run")
+    assert (missing.returncode, "it needs the plugin my_models" in missing.stderr) == (2, True)
 
 
 def test_worker_processes_import_the_same_plugins(folder):

@@ -219,6 +219,26 @@ def test_columns_of_another_width_name_the_graph():
         from_pyg([Data(x=torch.zeros(2, 3)), Data(x=torch.zeros(2, 5))])
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"edge_index": torch.tensor([[0], [3]])}, "graph 1: edge_index names node 3; it has nodes 0 to 2"),
+        ({"edge_index": torch.tensor([[-1], [0]])}, "graph 1: edge_index names node -1; it has nodes 0 to 2"),
+        ({"edge_index": torch.tensor([[0, 1]])}, r"graph 1: edge_index must be \[2, edges\] of whole numbers"),
+        ({"edge_index": torch.tensor([[0.0], [1.0]])}, "graph 1: edge_index must be .* of float32"),
+        ({"num_nodes": 2}, "graph 1: x has 3 rows for 2 nodes; each needs one"),
+        ({"edge_attr": torch.zeros(2, 1)}, "graph 1: edge_attr has 2 rows for 1 edges"),
+    ],
+)
+def test_what_is_wrong_in_one_graph_of_several_names_it(fields, told):
+    edge, attr = torch.tensor([[0], [1]]), torch.zeros(1, 1)
+    graphs = [Data(x=torch.zeros(3, 2), edge_index=edge, edge_attr=attr) for _ in range(3)]
+    for name, value in fields.items():
+        setattr(graphs[1], name, value)
+    with pytest.raises(InputError, match=told):
+        from_pyg(graphs)
+
+
 def test_a_missing_attribute_names_the_graph_and_its_owner():
     whole, torn = networkx.Graph(), networkx.Graph()
     for graph in (whole, torn):

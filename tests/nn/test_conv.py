@@ -205,9 +205,11 @@ def test_a_network_makes_its_layers_one_by_one():
     ("settings", "message"),
     [
         ({"heads": 4}, "heads must divide channels, got 4 heads for 6; or give head_dim"),
-        ({"heads": 2, "hops": []}, "hops must be a number from 0, or some of them"),
-        ({"heads": 2, "hops": -1}, "hops must be a number from 0"),
+        ({"heads": 2, "hops": []}, "hops must be a whole number from 0, or some of them"),
+        ({"heads": 2, "hops": -1}, "hops must be a whole number from 0"),
         ({"heads": 2, "kernels": []}, "attention needs a kernel"),
+        ({"heads": 2, "kernels": ["hops"]}, "no kernel 'hops'; did you mean 'hop'"),
+        ({"heads": 2, "kernels": ["hop"]}, r"kernel 'hop' needs arguments; give Hop\(...\) in place of its name"),
         ({"heads": 2, "gnn": [nn.Linear(6, 6)], "hops": 2}, "output of layer 2 of a GNN, and gnn has 1 layers"),
         ({"heads": 2, "mixer": "average"}, "no mixer 'average'"),
         ({"heads": 2, "residual": "skip"}, "no residual 'skip'"),
@@ -243,3 +245,17 @@ def test_heads_learn_neighbourhoods_in_models_of_others_too():
     found.sum().backward()
     gradients = {name: p.grad for name, p in conv.named_parameters() if p.grad is not None}
     assert gradients["attention.spectral.coefficients"].any()
+    attention = mnn.MultiNeighborhoodAttention(DIM, heads=HEADS, hops=1, eigenpairs=4, degree=3, gate=True)
+    z, weights = attention(x, edge_index, graph.graph_of_node, return_weights=True)
+    gate = attention.attention.gate
+    assert z.shape == x.shape
+    assert gate is not None
+    for size, pairs in zip([5, 1, 7], weights.pairs, strict=True):
+        torch.testing.assert_close(pairs.sum(dim=3), torch.ones(2, HEADS, size))
+
+
+def test_a_norm_that_is_given_once_is_copied_for_the_feed_forward():
+    conv = mnn.MNAGTConv(DIM, heads=HEADS, norm=nn.LayerNorm(DIM))
+    norms: list[Any] = [conv.norm_attention, conv.norm_ffn]
+    assert [type(each.norm) for each in norms] == [nn.LayerNorm, nn.LayerNorm]
+    assert norms[0].norm.weight is not norms[1].norm.weight

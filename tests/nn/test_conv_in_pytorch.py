@@ -10,6 +10,7 @@ from strategies import generator, random_batch
 from torch import nn
 
 import mnagt.nn as mnn
+from mnagt.errors import InputError
 
 HEADER = """
 import torch
@@ -72,6 +73,42 @@ for seed, sizes in enumerate([[1], [1, 1], [1, 11, 3, 1, 6], [23]]):
 """)
 
 
+def test_eigenpairs_are_refused_by_an_export():
+    run("""
+import pytest
+conv = mnn.MNAGTConv(6, heads=2, eigenpairs=4).eval()
+with pytest.raises(ValueError, match="eigenpairs cannot be computed in an exported program"):
+    torch.export.export(conv, inputs([5, 1, 4], 0))
+""")
+
+
+def test_arguments_of_the_wrong_kind_are_named():
+    run("""
+import pytest
+from mnagt.errors import InputError
+conv, (x, edges, batch) = mnn.MNAGTConv(6, heads=2), inputs([5, 1, 4], 0)
+adjacency = torch.sparse_coo_tensor(edges, torch.ones(edges.shape[1]), (10, 10)).to_sparse_csr()
+for args, message in [
+    ((x, edges.T, batch), r"edge_index must be \\[2, edges\\] of whole numbers, got .* of int64"),
+    ((x, edges.float(), batch), "edge_index must be .* of float32"),
+    ((x, adjacency, batch), "in a sparse matrix; for adj_t give to_edge_index"),
+    ((x, edges, batch.float()), r"batch must be \\[nodes\\] of whole numbers, got \\[10\\] of float32"),
+    ((x, edges, batch.tolist()), "batch must be .* got a list$"),
+    ((x[:, :5], edges, batch), r"x must be \\[nodes, 6\\] of floats, got \\[10, 5\\] of float32"),
+    ((x.long(), edges, batch), "x must be .* of int64"),
+]:
+    with pytest.raises(InputError, match=message):
+        conv(*args)
+for settings, message in [
+    ({"hops": [0.5]}, "hops must be a whole number from 0"),
+    ({"variant": "softest"}, "no 'softest' attention; there are: softmax, cosine, linear"),
+    ({"projections": "both"}, "no 'both' attention; there are: separate, shared"),
+]:
+    with pytest.raises(InputError, match=message):
+        mnn.MNAGTConv(6, heads=2, **settings)
+""")
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_under_autocast_outputs_are_near_those_in_single_precision(dtype):
     graph = random_batch([5, 1, 7], 0.4, seed=0)
@@ -119,3 +156,14 @@ def test_gradients_are_those_of_finite_differences():
     graph = random_batch([3, 1, 4], 0.5, seed=0)
     x = torch.randn(8, 4, generator=generator(1), dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: conv(x, graph.edge_index, graph.graph_of_node), (x,))
+
+
+def test_second_derivatives_are_those_of_finite_differences_or_an_error():
+    torch.manual_seed(0)
+    settings = {"heads": 2, "hops": [0, 1], "norm": "batch"}
+    conv, exact = (mnn.MNAGTConv(4, **settings, backend=backend).double() for backend in ("auto", "reference"))
+    graph = random_batch([3, 1, 4], 0.5, seed=0)
+    x = torch.randn(8, 4, generator=generator(1), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: exact(x, graph.edge_index, graph.graph_of_node), (x,))
+    with pytest.raises(InputError, match=r"differentiated once; .* give layers backend='reference'"):
+        torch.autograd.grad(conv(x, graph.edge_index, graph.graph_of_node).sum(), x, create_graph=True)

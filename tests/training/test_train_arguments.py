@@ -172,6 +172,15 @@ def test_a_module_is_trained_in_place_saved_loaded_and_resumed(make, pyg, tmp_pa
         load_model(tmp_path / "run")
 
 
+@pytest.mark.parametrize("edges", [True, False])
+def test_a_module_reads_named_data_sets_as_one_hot_columns(edges, mutag, tmp_path):
+    data = mutag if edges else replace(mutag, edge_labels=None, label_counts={"node_labels": (7,)})
+    run = train("MUTAG" if edges else data, tmp_path / "run", model=Net(), **QUICK)
+    model: Any = run.trained.model
+    x = model.node_columns(data.node_labels[:5], None)
+    assert x.equal(nn.functional.one_hot(data.node_labels[:5, 0].long(), 7).float())
+
+
 class Wrong(nn.Linear):
     def forward(self, x, edge_index, positions):  # type: ignore[override]
         return x

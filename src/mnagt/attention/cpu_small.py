@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mnagt.graphs.buckets import Bucket, Layout
+from mnagt.ops import once_differentiable
 
 Rows = Float[Tensor, "rows heads dim"]
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from mnagt.ops import once_differentiable
 
 Wide = Float[Tensor, "graphs heads width dim"]
 Mask = Float[Tensor, "graphs _ _ width"] | Bool[Tensor, "graphs _ _ width"]

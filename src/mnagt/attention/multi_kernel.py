@@ -1,7 +1,7 @@
 """Multi-head attention through several kernels at once."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from mnagt.attention.attend import Heads, attend, attention_of_graph
 from mnagt.attention.kernels import Hops, Kernel
 from mnagt.attention.linear_attention import linear_attend, linear_attention_of_graph
 from mnagt.attention.spectral import SpectralNeighbourhoods
-from mnagt.errors import InputError
+from mnagt.errors import InputError, join_names
 from mnagt.graphs.batch import GraphBatch
 from mnagt.linear import Linear
 from mnagt.ops.functional import batched_linears, linear
@@ -103,6 +103,9 @@ class MultiKernelAttention(nn.Module):
         is_gated: bool = False,
     ) -> None:
         super().__init__()
+        for given, names in ((variant, get_args(AttentionVariant)), (projections, get_args(Projections))):
+            if given not in names:
+                raise InputError(f"no {given!r} attention; there are: {join_names(names)}")
         if variant == "linear" and (bias is not None or dropout or eigenpairs):
             raise InputError(
                 "linear attention has no score of a pair to add a bias or a neighbourhood to, or to drop; leave out "

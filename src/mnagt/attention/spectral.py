@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch, cached_per_batch
 from mnagt.graphs.encodings import adjacency_spectrum
 
@@ -78,6 +79,8 @@ class SpectralNeighbourhoods(nn.Module):
     def spectrum(self, graph: GraphBatch, dtype: torch.dtype) -> Spectrum:
         """The eigenpairs that the batch brings, else newly computed ones."""
         encoding = graph.encodings.get(SPECTRUM)
+        if encoding is None and torch.compiler.is_compiling():
+            raise InputError("eigenpairs cannot be computed in an exported program; export a layer with eigenpairs=0")
         encoding = _compute_spectrum(graph, self.eigenpairs) if encoding is None else encoding
         values, vectors = encoding.chunk(2, dim=1)
         degree = torch.arange(self.polynomials, device=values.device)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -41,6 +41,7 @@ def sort_edges(
 
     Graphs are given by ``sizes``, or by ``batch`` and, where the last of them have no nodes, ``num_graphs``.
     """
+    check_edge_index(edge_index, batch)
     if edge_index.shape[1] > MAX_EDGES:
         raise InputError(f"{edge_index.shape[1]} edges in one batch; at most {MAX_EDGES} can be counted")
     if batch is not None:
@@ -74,6 +75,31 @@ def sort_edges(
     assert sizes is not None
     is_symmetric = bool(facts[4]) if facts else True
     return SortedEdges(sizes, source[order], destination[order], order, is_symmetric, label_counts)
+
+
+def check_edge_index(edge_index: Any, batch: Any = None) -> None:
+    """Raise ``InputError`` unless ``edge_index`` is [2, edges] and ``batch`` [nodes], of whole numbers, or None."""
+    for name, value, shape in (("edge_index", edge_index, "[2, edges]"), ("batch", batch, "[nodes]")):
+        if value is None:
+            continue
+        is_dense = isinstance(value, Tensor) and value.layout == torch.strided
+        has_shape = is_dense and (value.dim() == 1 if name == "batch" else value.dim() == 2 and len(value) == 2)
+        if not has_shape or value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+            is_sparse = name == "edge_index" and not is_dense
+            remedy = "; for adj_t give to_edge_index(adj_t.t())[0] of torch_geometric.utils" if is_sparse else ""
+            raise InputError(f"{name} must be {shape} of whole numbers, got {describe_tensor(value)}{remedy}")
+
+
+def describe_tensor(value: Any) -> str:
+    """Shape and type, as messages name them.
+
+    >>> describe_tensor(torch.ones(3, 2))
+    '[3, 2] of float32'
+    """
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    layout = "" if value.layout == torch.strided else " in a sparse matrix"
+    return f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}{layout}"
 
 
 def find_simple_edges(edge_index: Int[Tensor, "2 edges"], name: str = "these graphs") -> Int[Tensor, "kept"] | None:

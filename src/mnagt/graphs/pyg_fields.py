@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.errors import InputError, join_names
-from mnagt.graphs.edges import find_simple_edges
+from mnagt.graphs.edges import check_edge_index, find_simple_edges
 from mnagt.graphs.sparse import ptr_from_counts
 
 COLUMNS = {"x": "nodes", "node_labels": "nodes", "edge_attr": "edges", "edge_labels": "edges", "y": "graphs"}
@@ -48,16 +48,16 @@ def read_fields(data: Any, name: str = "these graphs", target: str | None = "y")
         _check_graph(number, graph)
     each = [_read_sizes(graph) for graph in graphs]
     sizes = torch.cat(each) if each else torch.zeros(0, dtype=torch.long)
-    starts = ptr_from_counts(torch.tensor([int(part.sum()) for part in each], dtype=torch.long))[:-1].tolist()
-    edges = [_read_edges(graph) + start for graph, start in zip(graphs, starts, strict=True)]
-    edge_index = torch.cat(edges, dim=1) if edges else torch.zeros(2, 0, dtype=torch.long)
-    columns = {column: _concatenate(graphs, target if column == "y" else column) for column in COLUMNS}
-    rows = {"nodes": int(sizes.sum()), "edges": edge_index.shape[1], "graphs": len(sizes)}
-    for column, owners in COLUMNS.items():
-        values = columns[column]
-        if values is not None and len(values) != rows[owners]:
-            field = target if column == "y" else column
-            raise InputError(f"{field} has {len(values)} rows for {rows[owners]} {owners}; each needs one")
+    nodes = [int(part.sum()) for part in each]
+    starts = ptr_from_counts(torch.tensor(nodes, dtype=torch.long))[:-1]
+    edges = [_read_edges(*of_graph) for of_graph in zip(range(len(graphs)), graphs, nodes, strict=True)]
+    shifted = [part + start for part, start in zip(edges, starts, strict=True)]
+    edge_index = torch.cat(shifted, dim=1) if edges else torch.zeros(2, 0, dtype=torch.long)
+    rows = {"nodes": nodes, "edges": [part.shape[1] for part in edges], "graphs": [len(part) for part in each]}
+    columns = {
+        column: _concatenate(graphs, target if column == "y" else column, owners, rows[owners])
+        for column, owners in COLUMNS.items()
+    }
     kept = find_simple_edges(edge_index, name)
     if kept is not None:
         edge_index = edge_index[:, kept]
@@ -111,7 +111,22 @@ def _check_graph(number: int, graph: Any) -> None:
             )
 
 
-def _read_edges(graph: Any) -> Int[Tensor, "2 edges"]:
+def _read_edges(number: int, graph: Any, nodes: int) -> Int[Tensor, "2 edges"]:
+    """The edges of a graph, checked: each between two of its nodes."""
+    edges = _find_edges(graph)
+    try:
+        check_edge_index(edges)
+    except InputError as error:
+        raise InputError(f"graph {number}: {error}") from error
+    if edges.numel():
+        lowest, highest = map(int, edges.aminmax())
+        if lowest < 0 or highest >= nodes:
+            wrong = lowest if lowest < 0 else highest
+            raise InputError(f"graph {number}: edge_index names node {wrong}; it has nodes 0 to {nodes - 1}")
+    return edges
+
+
+def _find_edges(graph: Any) -> Tensor:
     """(source, destination) of each edge: ``edge_index``, or ``adj_t``, whose rows are destinations."""
     if graph.edge_index is not None:
         return torch.as_tensor(graph.edge_index)
@@ -134,8 +149,8 @@ def _has_values(adj_t: Any) -> bool:
     return bool((adj_t.to_sparse_coo().coalesce().values() != 1).any())
 
 
-def _concatenate(graphs: Sequence[Any], name: str | None) -> Tensor | None:
-    """Column ``name`` of all graphs; None where none has it."""
+def _concatenate(graphs: Sequence[Any], name: str | None, owners: str, rows: Sequence[int]) -> Tensor | None:
+    """Column ``name`` of all graphs, with a row for each of their ``owners``; None where none has it."""
     parts = [None if name is None else getattr(graph, name, None) for graph in graphs]
     missing = [g for g, part in enumerate(parts) if part is None]
     if len(missing) == len(parts):
@@ -143,6 +158,9 @@ def _concatenate(graphs: Sequence[Any], name: str | None) -> Tensor | None:
     if missing:
         raise InputError(f"graph {missing[0]} has no {name}, and others do; give it to all of them or to none")
     tensors = [part if part.dim() else part[None] for part in map(torch.as_tensor, parts)]
+    for number, (tensor, count) in enumerate(zip(tensors, rows, strict=True)):
+        if len(tensor) != count:
+            raise InputError(f"graph {number}: {name} has {len(tensor)} rows for {count} {owners}; each needs one")
     widths = [tuple(tensor.shape[1:]) for tensor in tensors]
     if different := [g for g, width in enumerate(widths) if width != widths[0]]:
         shapes = f"{tuple(tensors[different[0]].shape)}, and that of graph 0 {tuple(tensors[0].shape)}"

@@ -15,9 +15,12 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
+from mnagt.attention.kernels import KERNELS
+from mnagt.attention.mixers import MIXERS
 from mnagt.data.categories import align_categories
 from mnagt.data.in_memory import read_graphs
 from mnagt.data.packed import PackedDataset
+from mnagt.data.registry import DATASETS
 from mnagt.errors import InputError, quote
 from mnagt.files import read_json, write_json, write_text
 from mnagt.graphs.features import Features
@@ -45,6 +48,7 @@ from mnagt.models.registry import MODELS, build_model, full_settings, use_module
 from mnagt.nn.graph_model import GraphModel, SklearnModel
 from mnagt.nn.inference_fusion import FusedModel
 from mnagt.nn.module_model import ModuleModel
+from mnagt.nn.readouts import READOUTS
 from mnagt.plugins import describe_missing, find_plugin
 from mnagt.settings import from_dict
 from mnagt.tasks import UNKNOWN, Suggestion, Task, task_from_dict, task_to_dict
@@ -204,15 +208,22 @@ class TrainedModel(HubMixin):
             "vocabularies": {column: list(names) for column, names in self.vocabularies.items()},
             "columns": {kind: list(names) for kind, names in self.columns.items()},
         }
-        made_by = (MODELS[self.name].build, type(self.task)) if self.name in MODELS else (type(self.task),)
-        plugins = [plugin for thing in made_by if (plugin := find_plugin(thing)) is not None]
-        content |= {"plugins": list(dict.fromkeys(plugins))} if plugins else {}
+        content |= {"plugins": plugins} if (plugins := self._find_plugins()) else {}
         write_json(folder / CONFIG, content)
         write_text(folder / CARD, render_card(self))
         if self.calibration is not None:
             write_json(folder / CALIBRATION, self.calibration.to_dict())
         weights = _join_weights(self.model, self.forest)
         save_tensors(folder / WEIGHTS, weights, fingerprints(folder / CONFIG, weights))
+
+    def _find_plugins(self) -> list[str]:
+        """The plugins that registered the model, its parts, its task or its data."""
+        parts = {*KERNELS.values(), *MIXERS.values(), *READOUTS.values()}
+        made_by: list[Any] = [type(self.task), *(type(part) for part in self.model.modules() if type(part) in parts)]
+        data = DATASETS.get(self.origin.get("dataset", ""))
+        made_by += [MODELS[self.name].build] if self.name in MODELS else []
+        made_by += [data.build] if data is not None and data.build is not None else []
+        return sorted({plugin for thing in made_by if (plugin := find_plugin(thing)) is not None})
 
     def _describe_module(self) -> dict[str, str]:
         """Where a module of one's own comes from; the folder does not hold it."""

@@ -1,6 +1,8 @@
 """Activation checkpointing: layers are computed again in the backward pass, which takes less memory and more time."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,6 +13,19 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.norms import freeze_running_statistics
 from mnagt.nn.shapes import NodeVectors
+
+
+def run_twice(
+    layer: nn.Module, function: Callable[..., NodeVectors], *args: Any, preserve_rng_state: bool = True
+) -> NodeVectors:
+    """``function(*args)``, a part of ``layer``, of which only ``args`` are kept for the backward pass."""
+    return checkpoint(
+        function,
+        *args,
+        use_reentrant=False,
+        preserve_rng_state=preserve_rng_state,
+        context_fn=lambda: (nullcontext(), freeze_running_statistics(layer)),
+    )
 
 
 class CheckpointedModel(nn.Module):
@@ -36,14 +51,7 @@ class CheckpointedModel(nn.Module):
         if is_captured and layer in self._random_layers:
             raise RuntimeError("a layer with dropout cannot be both captured in a CUDA graph and checkpointed")
         before = None if is_captured else _random_state(x.device)
-        out = checkpoint(
-            layer,
-            x,
-            graph,
-            use_reentrant=False,
-            preserve_rng_state=not is_captured,
-            context_fn=lambda: (nullcontext(), freeze_running_statistics(layer)),
-        )
+        out = run_twice(layer, layer, x, graph, preserve_rng_state=not is_captured)
         if before is not None and not torch.equal(before, _random_state(x.device)):
             self._random_layers.add(layer)
         return out

@@ -11,7 +11,7 @@ from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.edges import count_nodes
+from mnagt.graphs.edges import check_edge_index, count_nodes, describe_tensor
 from mnagt.graphs.traced_batch import TracedBatch, scatter_add
 
 EdgeIndex = Int[Tensor, "2 edges"]
@@ -34,6 +34,12 @@ def run_eagerly(function: Function) -> Function:
         return (as_it_is if torch.compiler.is_dynamo_compiling() else function)(*args, **named)
 
     return call  # type: ignore[return-value]
+
+
+def check_node_vectors(x: Any, channels: int) -> None:
+    """Raise ``InputError`` unless ``x`` is [nodes, channels], of floats."""
+    if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != channels or not x.is_floating_point():
+        raise InputError(f"x must be [nodes, {channels}] of floats, got {describe_tensor(x)}")
 
 
 class _Made(NamedTuple):
@@ -74,6 +80,7 @@ def as_graph_batch(
         if graph.num_nodes != num_nodes:
             raise InputError(f"x has {num_nodes} rows, and the GraphBatch {graph.num_nodes} nodes; give one row a node")
     else:
+        check_edge_index(edge_index, batch)
         if batch is not None and batch.shape[0] != num_nodes:
             raise InputError(f"x has {num_nodes} rows, and batch {len(batch)}; each needs one a node")
         graph = _find_or_make(num_nodes, edge_index, batch)

@@ -1,6 +1,7 @@
 """Attention through several kernels, and attention within graphs alone, for models on PyTorch Geometric's tensors."""
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 from jaxtyping import Float
@@ -8,14 +9,21 @@ from torch import Tensor, nn
 
 from mnagt.attention import attend as backends
 from mnagt.attention.attend import Heads, PairBias
-from mnagt.attention.kernels import GnnHop, Hop, Hops, Kernel
+from mnagt.attention.kernels import KERNELS, GnnHop, Hop, Hops, Kernel
 from mnagt.attention.mixers import MIXERS, Adaptive
 from mnagt.attention.multi_kernel import AttentionVariant, MultiKernelAttention, Projections
 from mnagt.errors import InputError
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.modules import as_graph_module
-from mnagt.nn.graph_inputs import BatchVector, EdgeAttr, EdgeIndex, as_graph_batch, run_eagerly
+from mnagt.nn.graph_inputs import (
+    BatchVector,
+    EdgeAttr,
+    EdgeIndex,
+    as_graph_batch,
+    check_node_vectors,
+    run_eagerly,
+)
 from mnagt.nn.shapes import NodeVectors
 from mnagt.registry import lookup
 
@@ -83,7 +91,7 @@ class MultiNeighborhoodAttention(nn.Module):
         channels: width of node vectors.
         heads: heads of each kernel.
         hops: the neighbourhoods that nodes are compared by: 0 to this one, or those in a sequence.
-        kernels: the kernels, in place of ``hops``.
+        kernels: the kernels, in place of ``hops``; also names in ``KERNELS`` of those that need no arguments.
         gnn: convolutions, one after the other; kernel k then compares nodes by the k-th one's output and not by
             :math:`\hat A^k X`. Those of PyTorch Geometric will do.
         mixer: 'adaptive', 'mean', 'sum' or 'concat', or a module from [nodes, kernels, channels] to [nodes, channels].
@@ -92,6 +100,9 @@ class MultiNeighborhoodAttention(nn.Module):
         bias: attention bias, a module from a ``GraphBatch`` to one row a pair, such as ``ShortestPathBias``.
         dropout: share of attention weights dropped in training.
         variant: attention "softmax", "cosine" or "linear".
+        eigenpairs: if above zero, each head learns a neighbourhood of its own from so many eigenpairs of the adjacency.
+        degree: how many hops far such a neighbourhood reaches.
+        gate: whether each node gates the output of attention, column by column.
         adjacency: normalisation of the adjacency, 'sym' or 'row'.
         backend: 'auto', or a name of ``mnagt.attention.attend.BACKENDS``.
 
@@ -109,7 +120,7 @@ class MultiNeighborhoodAttention(nn.Module):
         *,
         heads: int = 4,
         hops: int | Iterable[int] = 2,
-        kernels: Sequence[Kernel] | None = None,
+        kernels: Sequence[Kernel | str] | None = None,
         gnn: Sequence[nn.Module] = (),
         mixer: str | nn.Module = "adaptive",
         head_dim: int | None = None,
@@ -117,14 +128,17 @@ class MultiNeighborhoodAttention(nn.Module):
         bias: nn.Module | None = None,
         dropout: float = 0.0,
         variant: AttentionVariant = "softmax",
+        eigenpairs: int = 0,
+        degree: int = 5,
+        gate: bool = False,
         adjacency: Norm = "sym",
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        kernels = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
+        chosen = make_kernels(hops, gnn) if kernels is None else check_kernels(kernels, gnn)
         self.attention = MultiKernelAttention(
             channels,
-            kernels,
+            chosen,
             heads=heads,
             head_dim=head_dim or split_heads(channels, heads),
             projections=projections,
@@ -132,8 +146,11 @@ class MultiNeighborhoodAttention(nn.Module):
             dropout=dropout,
             variant=variant,
             backend=backend,
+            eigenpairs=eigenpairs,
+            degree=degree,
+            is_gated=gate,
         )
-        self.mixer = make_mixer(mixer, channels, len(kernels))
+        self.mixer = make_mixer(mixer, channels, len(chosen))
         self.gnn = nn.ModuleList(map(as_graph_module, gnn))
         self.channels = channels
         self.adjacency: Norm = adjacency
@@ -149,6 +166,7 @@ class MultiNeighborhoodAttention(nn.Module):
         return_weights: bool = False,
     ) -> NodeVectors | tuple[NodeVectors, AttentionWeights]:
         """From [nodes, channels] to the same. The weights take memory for every pair of nodes of a graph."""
+        check_node_vectors(x, self.channels)
         hops = Hops(x, as_graph_batch(x.shape[0], edge_index, batch, edge_attr), list(self.gnn), self.adjacency)
         z = self.attention(hops)
         if not return_weights:
@@ -166,20 +184,29 @@ def make_kernels(hops: int | Iterable[int], gnn: Sequence[nn.Module] = ()) -> li
     >>> [kernel.describe() for kernel in make_kernels([0, 2])]
     ['Hop(0)', 'Hop(2)']
     """
-    each = list(range(hops + 1) if isinstance(hops, int) else hops)
-    if not each or min(each) < 0:
-        raise InputError(f"hops must be a number from 0, or some of them, got {hops}")
+    each = list(range(hops + 1) if isinstance(hops, int) else hops) if isinstance(hops, int | Iterable) else []
+    if not each or not all(isinstance(hop, Integral) and hop >= 0 for hop in each):
+        raise InputError(f"hops must be a whole number from 0, or some of them, got {hops!r}")
     return check_kernels([GnnHop(k) if gnn else Hop(k) for k in each], gnn)
 
 
-def check_kernels(kernels: Sequence[Kernel], gnn: Sequence[nn.Module]) -> list[Kernel]:
-    """The kernels; an error where there are none or one looks through more layers than ``gnn`` has."""
+def check_kernels(given: Sequence[Kernel | str], gnn: Sequence[nn.Module]) -> list[Kernel]:
+    """The kernels, also by name; an error where there are none or one looks through more layers than ``gnn`` has."""
+    kernels = [_make_kernel(each) if isinstance(each, str) else each for each in given]
     depth = max((max(kernel.k, kernel.value) for kernel in kernels if isinstance(kernel, GnnHop)), default=0)
     if not kernels:
         raise InputError("attention needs a kernel, such as Hop(0)")
     if depth > len(gnn):
         raise InputError(f"a kernel sees the output of layer {depth} of a GNN, and gnn has {len(gnn)} layers")
-    return list(kernels)
+    return kernels
+
+
+def _make_kernel(name: str) -> Kernel:
+    kernel = lookup(KERNELS, name, "kernel")
+    try:
+        return kernel()
+    except TypeError:
+        raise InputError(f"kernel {name!r} needs arguments; give {kernel.__name__}(...) in place of its name") from None
 
 
 def make_mixer(mixer: str | nn.Module, channels: int, kernels: int) -> nn.Module:

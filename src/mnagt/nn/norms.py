@@ -7,11 +7,11 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.modules import takes_batch
+from mnagt.ops import once_differentiable
 from mnagt.ops.functional import NumValid, batch_norm, layer_norm
 
 Rows = Literal["nodes", "edges", "graphs"]
@@ -155,8 +155,9 @@ def freeze_running_statistics(model: nn.Module) -> AbstractContextManager[None]:
 
 @contextmanager
 def _set_in_norms(model: nn.Module, name: str, value: Any) -> Iterator[None]:
-    """Within the block, attribute ``name`` of each BatchNorm has this value."""
-    norms = [(module, getattr(module, name)) for module in model.modules() if isinstance(module, BatchNorm)]
+    """Within the block, attribute ``name`` of each BatchNorm, PyTorch's included, has this value."""
+    kinds = (BatchNorm,) if name == "process_group" else (BatchNorm, nn.modules.batchnorm._BatchNorm)
+    norms = [(module, getattr(module, name)) for module in model.modules() if isinstance(module, kinds)]
     for norm, _ in norms:
         setattr(norm, name, value)
     try:

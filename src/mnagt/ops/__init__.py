@@ -8,13 +8,37 @@ never by this file: the library runs without it.
 
 import os
 import warnings
-from functools import cache
-from typing import Literal
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
+
+from mnagt.errors import InputError
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 """What the kernels take, unless they say otherwise. All of them sum in float32."""
+
+
+def once_differentiable(
+    backward: Callable[..., tuple[Tensor | None, ...]],
+) -> Callable[..., tuple[Tensor | None, ...]]:
+    """Decorate a ``backward`` that has no derivative: with ``create_graph`` it is an error.
+
+    PyTorch's decorator of this name leaves terms of a second derivative out where what comes back needs no gradient.
+    """
+
+    @wraps(backward)
+    def call(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "attention and its kernels are differentiated once; for second derivatives (create_graph) give layers "
+                "backend='reference', and on a GPU set MNAGT_TRITON=0"
+            )
+        return backward(ctx, *grads)
+
+    return call
 
 
 def is_usable(device: torch.device) -> bool:

@@ -18,10 +18,9 @@ import triton
 import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mnagt.errors import InputError
-from mnagt.ops import DTYPES
+from mnagt.ops import DTYPES, once_differentiable
 from mnagt.ops.attention_kernels import attention_backward, attention_forward, list_tiles
 
 Heads = Float[Tensor, "nodes *heads head_dim"]

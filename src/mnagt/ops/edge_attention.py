@@ -21,7 +21,8 @@ import triton
 import triton.language as tl
 from jaxtyping import Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from mnagt.ops import once_differentiable
 
 TILE = 4096
 """Numbers of what is read along edges that a program works on at a time: 32 for each thread of four warps."""

@@ -17,8 +17,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from mnagt.ops import once_differentiable
 from mnagt.ops.linear import add_up
 
 TILE, TILE_BACK = 2048, 4096

@@ -17,7 +17,8 @@ import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from mnagt.ops import once_differentiable
 
 TILE = 64
 """Rows and columns of the piece of a gradient that a program makes."""

@@ -19,9 +19,8 @@ import triton
 import triton.language as tl
 from jaxtyping import Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from mnagt.ops import autocast_type
+from mnagt.ops import autocast_type, once_differentiable
 from mnagt.ops.linear import add_up, round_to_tf32
 
 ROWS, ONES, COLUMNS = 16, 4, 64

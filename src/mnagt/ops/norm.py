@@ -20,7 +20,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from mnagt.ops import once_differentiable
 
 COLUMNS = 32
 """Columns of a program."""

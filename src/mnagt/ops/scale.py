@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from mnagt.ops import once_differentiable
 from mnagt.ops.linear import add_up
 
 ROWS, COLUMNS = 32, 64

@@ -12,10 +12,12 @@ from mnagt.settings import (
     Le,
     NonNegativeFloat,
     NonNegativeInt,
+    OneOf,
     PositiveInt,
     Settings,
     describe_fields,
 )
+from mnagt.tasks import TASK_CHOICES
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class RunConfig(Settings):
     """Column of SMILES in a table of molecules, where it cannot be guessed."""
     targets: tuple[str, ...] | None = None
     """Columns to learn in a table or in graphs of your own, where they cannot be guessed."""
-    task: Literal["auto", "single-label", "multi-label", "regression", "censored-regression"] = "auto"
+    task: Annotated[str, OneOf(TASK_CHOICES)] = "auto"
     """What the columns of a table ask for: a class, yes or no to each, numbers, or numbers and bounds (>10); auto goes
     by what they hold."""
     table: TableConfig = TableConfig()

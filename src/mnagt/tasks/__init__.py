@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mnagt.errors import InputError
-from mnagt.registry import lookup, register_class
+from mnagt.registry import add_entry, lookup, register_class
 from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Suggestion, Task, Unlabelled
 from mnagt.tasks.censored import CensoredRegression
 from mnagt.tasks.columns import MultiLabel, Regression
@@ -16,6 +16,7 @@ __all__ = [
     "END",
     "NO_CLASS",
     "TASKS",
+    "TASK_CHOICES",
     "UNKNOWN",
     "CensoredRegression",
     "ExplainedOutput",
@@ -37,10 +38,14 @@ TASKS: dict[str, type[Task]] = {
     task.kind: task for task in (SingleLabel, MultiLabel, Regression, CensoredRegression, SubTokens, Unlabelled)
 }
 """Tasks by kind. ``register_task`` adds one."""
+TASK_CHOICES: dict[str, type[Task] | None] = {"auto": None} | {k: task for k, task in TASKS.items() if task.is_parsable}
+"""What the setting ``task`` may be: the tasks whose targets can be read from columns, and 'auto'."""
 
 
 def register_task(kind: str) -> Callable[[type[Task]], type[Task]]:
-    """Decorate a task of one's own, a frozen dataclass with ``kind`` as its class attribute: models are saved with it.
+    """Decorate a task of one's own, a frozen dataclass with ``kind`` as its class attribute.
+
+    Models are saved with it, and the setting ``task`` takes its name if its targets can be read from columns.
 
     >>> from dataclasses import dataclass
     >>> from mnagt import register_task
@@ -50,9 +55,15 @@ def register_task(kind: str) -> Callable[[type[Task]], type[Task]]:
     ...     kind = "ranking"
     >>> task_from_dict(task_to_dict(Ranking(("score",)))).kind
     'ranking'
-    >>> del TASKS["ranking"]
+    >>> del TASKS["ranking"], TASK_CHOICES["ranking"]
     """
-    return register_class(TASKS, kind, "task")
+
+    def add(task: type[Task]) -> type[Task]:
+        if task.is_parsable:
+            add_entry(TASK_CHOICES, kind, task, "task")
+        return register_class(TASKS, kind, "task")(task)
+
+    return add
 
 
 def task_to_dict(task: Task) -> dict[str, Any]:

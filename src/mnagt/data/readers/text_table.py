@@ -22,7 +22,7 @@ from mnagt.data.archives import MAX_PARSED_BYTES, Archive
 from mnagt.data.readers import rdkit_worker
 from mnagt.errors import InputError, join_names, quote
 from mnagt.registry import lookup
-from mnagt.tasks import TASKS, MultiLabel, Regression, SingleLabel, Task, Unlabelled
+from mnagt.tasks import TASK_CHOICES, MultiLabel, Regression, SingleLabel, Task, Unlabelled
 from mnagt.tasks.target_column import BOUNDS, MISSING, TargetColumn, convert_decimal_commas, parse_binary, parse_number
 
 TABLES = (".csv", ".tsv", ".smi", ".smiles", ".sdf")
@@ -45,7 +45,6 @@ ALL = "all"
 """In place of target columns: every column of numbers."""
 _PATTERN, _ID_WORDS = set("*?["), {"id", "ids", "cid", "cas", "index", "idx", "key", "inchikey"}
 
-KINDS = tuple(kind for kind, task in TASKS.items() if task.is_parsable)
 """Kinds of tasks that have targets in tables."""
 
 _log = logging.getLogger(__name__)
@@ -283,7 +282,7 @@ def _make_table(path: Path, names: Sequence[str], rows: list[list[str]], lines: 
 def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[Task, Tensor, Bool[np.ndarray, "rows"]]:
     """The task, the targets of each row of the table, and which rows have any.
 
-    ``task`` is one of ``KINDS``, 'auto' to guess it from the columns ``names``, or a task that the columns must fit.
+    ``task`` is one of ``TASK_CHOICES`` ('auto' guesses it from the columns ``names``), or a task that they must fit.
     """
     if not names:
         return Unlabelled(), torch.zeros(len(table), 0), np.ones(len(table), bool)
@@ -296,8 +295,9 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
         if task == "auto":
             kind = _guess_from_one(*columns) if len(columns) == 1 else _guess_from_several(columns)
             _log.info("%s: %s taken as %s", table.label, ", ".join(names), kind)
-        parsable = {kind: TASKS[kind] for kind in KINDS}
-        task = lookup(parsable, kind, "task").from_columns(columns)
+        parsable = lookup(TASK_CHOICES, kind, "task")
+        assert parsable is not None
+        task = parsable.from_columns(columns)
         _report_outliers(task, columns)
     return task, task.parse_targets(columns), has_any_target(table, names)
 
@@ -367,5 +367,5 @@ def _contradiction(column: TargetColumn, row: int, problem: str) -> InputError:
         )
     return InputError(
         f"{column.locate(row)}: {quote(column.texts[row])} is {problem}; fix it, or name the task: --task "
-        f"{' or '.join(KINDS)}"
+        f"{' or '.join(list(TASK_CHOICES)[1:])}"
     )
