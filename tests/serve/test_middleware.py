@@ -15,7 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
-from mnagt.serve.app import create_app, uvicorn_options
+from mnagt.serve.app import create_app, serve, uvicorn_options
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.metrics import Metrics
 
@@ -130,8 +130,24 @@ def test_metrics_are_summed_over_processes(tmp_path, monkeypatch):
     assert "\nmnagt_workers 1\n" in text
 
 
+def test_the_parent_of_worker_processes_loads_no_model(molecules, tmp_path, monkeypatch):
+    molecules.save(tmp_path / "model")
+    started = []
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("loaded here")
+
+    monkeypatch.setattr("mnagt.serve.app.create_app", refuse)
+    monkeypatch.setattr("mnagt.serve.app.load_models", refuse)
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: started.append((app, options["workers"])))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve(tmp_path / "model", ServeConfig(workers=2, port=port))
+    assert started == [("mnagt.serve.app:create_worker_app", 2)]
+
+
 @pytest.mark.slow
-def test_two_workers_share_their_metrics_and_the_parent_holds_no_model(molecules, tmp_path):
+def test_two_workers_share_their_metrics(molecules, tmp_path):
     molecules.save(tmp_path / "model")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
