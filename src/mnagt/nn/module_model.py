@@ -125,7 +125,7 @@ class DenseColumns(nn.Module):
     ) -> None:
         """Take the positions from names such as x/3, a column, and x/0:3, a one-hot vector."""
         values, labels = names.get(f"{kind}_values", ()), names.get(f"{kind}_labels", ())
-        if not all(name.startswith(f"{field}/") for name in (*values, *labels)):
+        if not (values or labels) or not all(name.startswith(f"{field}/") for name in (*values, *labels)):
             return
         if labels and not values and not any(":" in name for name in labels):
             self.width.zero_()

@@ -211,7 +211,8 @@ function showProbabilities(prediction) {
     box.append(make("span", {}, name), make("meter", { min: 0, max: 1, value: p, "aria-label": name }), make("span", {}, `${(100 * p).toFixed(1)} %`));
   }
   const rest = Object.entries(prediction).filter(([key]) => !/^p\(/.test(key) && !["prediction", "names"].includes(key));
-  const lines = rest.map(([key, value]) => make("p", { class: "note" }, `${key}: ${format(value)}`));
+  const remark = prediction.distance > 1 ? ": this input is unlike the graphs that the model was trained on" : "";
+  const lines = rest.map(([key, value]) => make("p", { class: "note" }, `${key}: ${format(value)}${key === "distance" ? remark : ""}`));
   if (rows.length > 12) lines.push(make("p", { class: "note" }, `and ${rows.length - 12} more`));
   element("probabilities").replaceChildren(box, ...lines);
 }
