@@ -41,23 +41,27 @@ def test_distances_are_the_models_own_and_graphs_outside_are_counted(start, chai
     assert explained["prediction"]["distance"] == pytest.approx(expected["distance"][2], rel=1e-3)
     assert httpx.get(f"{at}/model").json()["gives_distances"]
     samples = read_samples(at)
-    assert samples["mnagt_graphs_outside_total"] == sum(distance > 1 for distance in expected["distance"])
+    assert samples['mnagt_graphs_outside_total{model="mnagt"}'] == sum(
+        distance > 1 for distance in expected["distance"]
+    )
     of_nodes = [
-        value for name, value in samples.items() if name.startswith('mnagt_graphs_by_bin_total{feature="nodes"')
+        value
+        for name, value in samples.items()
+        if name.startswith('mnagt_graphs_by_bin_total{model="mnagt",feature="nodes"')
     ]
     assert sum(of_nodes) == 3
 
 
 def test_drift_is_a_metric(start, chains):
-    at, feature = start(chains), 'mnagt_drift_psi{feature="node_labels/0"}'
+    at, feature = start(chains), 'mnagt_drift_psi{model="mnagt",feature="node_labels/0"}'
     for smiles in CHAINS:
         httpx.post(f"{at}/predict", json={"smiles": [smiles]})
     before = read_samples(at)
-    assert before['mnagt_drift_psi{feature="nodes"}'] < 0.3
+    assert before['mnagt_drift_psi{model="mnagt",feature="nodes"}'] < 0.3
     for _ in range(20):
         httpx.post(f"{at}/predict", json={"smiles": [STRANGE] * 10})
     after = read_samples(at)
-    assert after['mnagt_drift_psi{feature="nodes"}'] > 1
+    assert after['mnagt_drift_psi{model="mnagt",feature="nodes"}'] > 1
     assert after[feature] > before[feature]
 
 

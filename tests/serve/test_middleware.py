@@ -167,7 +167,7 @@ def test_two_workers_share_their_metrics(molecules, tmp_path):
             list(callers.map(lambda _: httpx.post(f"{at}/predict", json={"smiles": ["C"]}), range(20)))
         time.sleep(2)
         text = httpx.get(f"{at}/metrics").text
-        assert "\nmnagt_graphs_total 20\n" in text
+        assert '\nmnagt_graphs_total{model="mnagt"} 20\n' in text
         assert "\nmnagt_workers 2\n" in text
     finally:
         process.send_signal(signal.SIGTERM)

@@ -192,7 +192,7 @@ def run_export(args: argparse.Namespace) -> None:
 
 
 def serve_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("model", type=Path, help="folder of a run")
+    parser.add_argument("model", type=Path, help="folder of a run, or a folder of several models")
     add_options(parser, ServeConfig, "service")
 
 

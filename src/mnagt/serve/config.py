@@ -22,6 +22,8 @@ class ServeConfig(Settings):
     """Processes, each with a copy of the model."""
     threads: PositiveInt = 1
     """Threads of each process; one is fastest for small graphs."""
+    reload_seconds: Annotated[float, Gt(0)] = 5.0
+    """How often a folder of models is read again, in seconds."""
     onnx: str = ""
     """The model's ONNX export: ONNX Runtime then computes predictions, several times as fast."""
     window_ms: Annotated[float, Ge(0)] = 2.0

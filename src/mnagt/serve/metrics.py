@@ -37,7 +37,7 @@ class Metrics:
         count_waiting: Callable[[], int] = lambda: 0,
         derive: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda total: {},
     ) -> None:
-        self.samples: dict[str, float] = defaultdict(float, {"mnagt_graphs_total": 0})
+        self.samples: dict[str, float] = defaultdict(float)
         self._folder, self._count_waiting, self._derive = folder, count_waiting, derive
 
     def count(self, sample: str, by: float = 1) -> None:
@@ -52,6 +52,11 @@ class Metrics:
         in_braces = f"{{{labels}}}" if labels else ""
         self.samples[f"{name}_sum{in_braces}"] += value
         self.samples[f"{name}_count{in_braces}"] += 1
+
+    def forget(self, labels: str) -> None:
+        """Drop the counts in bins of a model that is no longer served; another's bins have other bounds."""
+        for name in [name for name in dict(self.samples) if name.startswith(f"mnagt_graphs_by_bin_total{{{labels},")]:
+            del self.samples[name]
 
     def save(self) -> None:
         """Let the other worker processes know the samples of this one."""

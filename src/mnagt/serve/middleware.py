@@ -26,8 +26,10 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-COMPUTED = ("/predict", "/explain")
-"""Paths that take time: too many of them at once are refused."""
+COMPUTED = ("/predict", "/explain", "/infer")
+"""Ends of paths that take time: too many of them at once are refused."""
+SERVICE = "mnagt.service"
+"""The key in a request's scope for the service that answers it."""
 
 _access = logging.getLogger("mnagt.access")
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -43,8 +45,8 @@ class AsciiResponse(JSONResponse):
 class Middleware:
     """Refuses requests for other hosts and requests beyond the limits; adds headers and an id; counts and logs."""
 
-    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics, model: str) -> None:
-        self.app, self.config, self.metrics, self._labels = app, config, metrics, f'model="{model}"'
+    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics) -> None:
+        self.app, self.config, self.metrics = app, config, metrics
         self.computing = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -61,10 +63,12 @@ class Middleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if SERVICE in scope:
+                    added["X-Model"] = "/".join(scope[SERVICE].key)
                 message["headers"] += [(name.lower().encode(), text.encode()) for name, text in added.items()]
             await send(message)
 
-        is_computed = scope["path"] in COMPUTED
+        is_computed = scope["path"].endswith(COMPUTED)
         self.computing += is_computed
         try:
             if refusal := self._find_refusal(headers, is_computed):
@@ -74,13 +78,15 @@ class Middleware:
         finally:
             self.computing -= is_computed
             seconds, route = time.perf_counter() - start, scope.get("route")
-            path = scope["path"] if is_computed else "other" if route is None else route.path
+            path = next((end for end in COMPUTED if scope["path"].endswith(end)), "other")
+            path = path if route is None else route.path
             self.metrics.count(f'mnagt_requests_total{{path="{path}",status="{status}"}}')
-            if path in COMPUTED:
-                self.metrics.observe("mnagt_request_seconds", seconds, SECONDS, self._labels)
+            if is_computed and SERVICE in scope:
+                self.metrics.observe("mnagt_request_seconds", seconds, SECONDS, scope[SERVICE].labels)
             if self.config.access_log:
                 record = {"time": round(time.time(), 3), "id": request_id, "client": (scope["client"] or [None])[0]}
                 record |= {"method": scope["method"], "path": scope["path"][:200], "status": status}
+                record |= {"model": added["X-Model"]} if "X-Model" in added else {}
                 _access.info("%s", json.dumps(record | {"seconds": round(seconds, 4)}))
 
     def _find_refusal(self, headers: dict[bytes, str], is_computed: bool) -> JSONResponse | None:

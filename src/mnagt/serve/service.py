@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate, groupby
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -54,12 +53,24 @@ class ReadRequest(NamedTuple):
 
 
 class Service:
-    """The model and its threads: one reads requests, one predicts in batches, one explains."""
+    """The model and its threads: one reads requests, one predicts in batches, one explains.
 
-    def __init__(self, trained: TrainedModel, config: ServeConfig, metrics_folder: Path | None = None) -> None:
-        self.trained, self.config = trained, config
+    ``name`` and ``version`` are those under which it is served; by default the model's own name.
+    """
+
+    def __init__(
+        self,
+        trained: TrainedModel,
+        config: ServeConfig,
+        metrics: Metrics | None = None,
+        *,
+        name: str = "",
+        version: str = "",
+    ) -> None:
+        self.trained, self.config, self.metrics = trained, config, metrics or Metrics()
+        self.key = (name or trained.name, version or "1")
+        self.labels = f'model="{self.key[0]}"' + (f',version="{version}"' if version else "")
         self.domain = None if config.onnx else trained.domain
-        self.metrics = Metrics(metrics_folder, self.count_waiting, self._measure_drift)
         trained.model.eval()
         self.model: nn.Module = trained.predictor()
         if config.onnx:
@@ -100,7 +111,7 @@ class Service:
         for request, output in zip(requests, outputs, strict=True):
             try:
                 results.append(self._format(request.graphs, output, request.level))
-                self.metrics.count("mnagt_graphs_total", len(output))
+                self.metrics.count(f"mnagt_graphs_total{{{self.labels}}}", len(output))
             except InputError as error:
                 results.append(error)
         return results
@@ -126,22 +137,25 @@ class Service:
 
     def _count_graphs(self, domain: Domain, graphs: PackedDataset, distances: Float[Tensor, "graphs"]) -> None:
         """Count the graphs in the bins of each feature, and those outside of the domain."""
-        self.metrics.count("mnagt_graphs_outside_total", int((distances > 1).sum()))
+        self.metrics.count(f"mnagt_graphs_outside_total{{{self.labels}}}", int((distances > 1).sum()))
         counts = count_bins(domain.bins, graphs.batch(torch.arange(len(graphs))), distances)
         for name, counted in counts.items():
             for i, count in enumerate(counted.tolist()):
                 if count:
-                    self.metrics.count(_bin_sample(name, i), count)
+                    self.metrics.count(self._bin_sample(name, i), count)
 
-    def _measure_drift(self, samples: Mapping[str, float]) -> dict[str, float]:
+    def measure_drift(self, samples: Mapping[str, float]) -> dict[str, float]:
         """The drift of each feature, from the samples of all worker processes."""
         bins = {} if self.domain is None else self.domain.bins
         counts = {
-            name: torch.tensor([samples.get(_bin_sample(name, i), 0.0) for i in range(len(each.counts))])
+            name: torch.tensor([samples.get(self._bin_sample(name, i), 0.0) for i in range(len(each.counts))])
             for name, each in bins.items()
         }
         drifts = measure_drift(bins, counts)
-        return {f'mnagt_drift_psi{{feature="{name}"}}': each.psi for name, each in drifts.items()}
+        return {f'mnagt_drift_psi{{{self.labels},feature="{name}"}}': each.psi for name, each in drifts.items()}
+
+    def _bin_sample(self, feature: str, index: int) -> str:
+        return f'mnagt_graphs_by_bin_total{{{self.labels},feature="{feature}",bin="{index}"}}'
 
     def _format(self, request: RequestGraphs, output: Float[Tensor, "graphs outputs"], level: float | None) -> Rows:
         """A JSON object for each graph, from what ``_compute`` gives."""
@@ -194,6 +208,7 @@ class Service:
         task.pop("words", None)  # thousands
         return {
             "model": trained.name,
+            "served_as": {"name": self.key[0], "version": self.key[1]},
             "trained_on": str(trained.origin.get("dataset", "")),
             "task": task,
             "predicts": trained.task.describe(),
@@ -232,10 +247,6 @@ async def _unless_gone(result: Coroutine[Any, Any, Result], request: Request) ->
     finally:
         task.cancel()
         gone.cancel()
-
-
-def _bin_sample(feature: str, index: int) -> str:
-    return f'mnagt_graphs_by_bin_total{{feature="{feature}",bin="{index}"}}'
 
 
 def _check_finite(values: Float[Tensor, "..."]) -> None:
