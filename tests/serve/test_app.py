@@ -167,7 +167,9 @@ def test_nothing_comes_from_elsewhere(at):
 def test_openapi_names_what_there_is(at):
     response = httpx.get(f"{at}/openapi.json").json()
     of_model = {f"{prefix}/{end}" for prefix in PREFIXES for end in ("predict", "explain", "model")}
-    assert set(response["paths"]) == of_model | {"/models", "/health", "/livez", "/readyz", "/metrics"}
+    of_model |= {f"/v2{prefix}{end}" for prefix in PREFIXES[1:] for end in ("", "/ready", "/infer")}
+    of_service = {"/models", "/health", "/livez", "/readyz", "/metrics", "/v2", "/v2/health/live", "/v2/health/ready"}
+    assert set(response["paths"]) == of_model | of_service
     assert set(response["components"]["schemas"]["PredictRequest"]["properties"]) == {
         "smiles",
         "graphs",

@@ -33,8 +33,9 @@ from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.metrics import Metrics
-from mnagt.serve.middleware import SERVICE, AsciiResponse, Middleware, TimedProtocol
+from mnagt.serve.middleware import SERVICE, AsciiResponse, Middleware, TimedProtocol, refuse
 from mnagt.serve.models import Models, find_models, is_model_folder
+from mnagt.serve.open_inference import add_v2_routes
 from mnagt.serve.schemas import ExplainRequest, PredictRequest
 from mnagt.serve.service import Service
 from mnagt.settings import from_dict
@@ -45,9 +46,10 @@ FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/ic
 
 
 class Refusal(BaseModel):
-    """Why a request is refused."""
+    """Why a request is refused; below /v2 the reason is called ``error``."""
 
-    detail: str
+    detail: str = ""
+    error: str = ""
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -187,6 +189,8 @@ def _add_routes(app: FastAPI, models: Models, metrics: Metrics, config: ServeCon
     app.include_router(make_model_routes(choose_only), **guarded)
     app.include_router(make_model_routes(choose_name), prefix="/models/{name}", **guarded)
     app.include_router(make_model_routes(choose_version), prefix="/models/{name}/versions/{version}", **guarded)
+    choices = {"{name}": choose_name, "{name}/versions/{version}": choose_version}
+    add_v2_routes(app, models, choices, guarded, REFUSALS)
 
     @app.get("/models", responses={401: REFUSALS[401]}, **guarded)
     async def list_models() -> dict[str, dict[str, float]]:
@@ -198,11 +202,13 @@ def _add_routes(app: FastAPI, models: Models, metrics: Metrics, config: ServeCon
 
     @app.get("/health")
     @app.get("/livez")
+    @app.get("/v2/health/live")
     async def livez() -> dict[str, str]:
         """Whether the process answers."""
         return {"status": "ok"}
 
     @app.get("/readyz", responses={503: REFUSALS[503]})
+    @app.get("/v2/health/ready", responses={503: REFUSALS[503]})
     async def readyz() -> dict[str, str]:
         """Whether requests should be sent here: not while as many wait as may."""
         if not models.table or models.count_waiting() >= config.max_waiting:
@@ -244,13 +250,14 @@ def make_model_routes(choose: Callable[..., Coroutine[Any, Any, Service]]) -> AP
 async def _format_error(request: Request, error: Exception) -> Response:
     """A one-line message that names the field and does not repeat what was sent."""
     if isinstance(error, StarletteHTTPException):
-        return AsciiResponse({"detail": error.detail}, error.status_code, headers=error.headers)
+        return refuse(request.url.path, error.detail, error.status_code, error.headers)
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return AsciiResponse({"detail": f"not JSON, at character {first['loc'][1]}: {first['ctx']['error']}"}, 400)
+        detail = f"not JSON, at character {first['loc'][1]}: {first['ctx']['error']}"
+        return refuse(request.url.path, detail, 400)
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:])[1:80]
-    return AsciiResponse({"detail": f"{field}: {first['msg']}" if field else first["msg"]}, 422)
+    return refuse(request.url.path, f"{field}: {first['msg']}" if field else first["msg"], 422)
 
 
 def create_worker_app() -> FastAPI:

@@ -8,7 +8,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import h11
@@ -42,6 +42,11 @@ class AsciiResponse(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
+def refuse(path: str, detail: str, status: int, headers: Mapping[str, str] | None = None) -> AsciiResponse:
+    """The response to a request that is refused; the Open Inference Protocol calls the reason ``error``."""
+    return AsciiResponse({"error" if path.startswith("/v2") else "detail": detail}, status, headers=headers)
+
+
 class Middleware:
     """Refuses requests for other hosts and requests beyond the limits; adds headers and an id; counts and logs."""
 
@@ -68,10 +73,12 @@ class Middleware:
                 message["headers"] += [(name.lower().encode(), text.encode()) for name, text in added.items()]
             await send(message)
 
+        if scope["path"].endswith("/infer") and b"content-type" not in headers:  # clients of the protocol send none
+            scope["headers"] = [*scope["headers"], (b"content-type", b"application/json")]
         is_computed = scope["path"].endswith(COMPUTED)
         self.computing += is_computed
         try:
-            if refusal := self._find_refusal(headers, is_computed):
+            if refusal := self._find_refusal(scope["path"], headers, is_computed):
                 await refusal(scope, receive, send_with_headers)
             else:
                 await self.app(scope, self._limit_body(receive), send_with_headers)
@@ -89,13 +96,12 @@ class Middleware:
                 record |= {"model": added["X-Model"]} if "X-Model" in added else {}
                 _access.info("%s", json.dumps(record | {"seconds": round(seconds, 4)}))
 
-    def _find_refusal(self, headers: dict[bytes, str], is_computed: bool) -> JSONResponse | None:
+    def _find_refusal(self, path: str, headers: dict[bytes, str], is_computed: bool) -> AsciiResponse | None:
         """Why a request is not even read."""
         if not is_trusted(headers.get(b"host", ""), self.config):
-            return AsciiResponse({"detail": "this host name is not served here; --hosts adds it"}, 421)
+            return refuse(path, "this host name is not served here; --hosts adds it", 421)
         if is_computed and self.computing > self.config.max_waiting:
-            detail = "too many requests are waiting; try again later"
-            return AsciiResponse({"detail": detail}, 429, headers={"Retry-After": "1"})
+            return refuse(path, "too many requests are waiting; try again later", 429, {"Retry-After": "1"})
         return None
 
     def _limit_body(self, receive: Any) -> Callable[[], Any]:
