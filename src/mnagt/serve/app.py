@@ -5,12 +5,12 @@ and a message that names the field.
 """
 
 import asyncio
-import hmac
 import json
 import logging
 import multiprocessing
 import os
 import socket
+import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -24,6 +24,7 @@ from typing import Annotated, Any
 import torch
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -63,6 +64,8 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     429: {"model": Refusal, "description": "too many requests are waiting"},
     503: {"model": Refusal, "description": "no answer within the time limit"},
 }
+ALLOWED_HEADERS = ("Authorization", "Content-Type", "X-Request-ID")
+"""Of requests that pages of other sites may send."""
 START_SECONDS = 120
 """Time in which a worker process must answer the parent; importing takes long on a busy machine."""
 _FOLDER, _CONFIG, _METRICS = "MNAGT_SERVE_MODEL", "MNAGT_SERVE_CONFIG", "MNAGT_SERVE_METRICS"
@@ -102,6 +105,10 @@ def create_app(
     )
     app.state.models = models
     app.add_middleware(Middleware, config=config, metrics=metrics)
+    if config.cors_origins:
+        exposed = ("X-Request-ID", "X-Model", "Retry-After")
+        options = {"allow_methods": ("GET", "POST"), "allow_headers": ALLOWED_HEADERS, "expose_headers": exposed}
+        app.add_middleware(CORSMiddleware, allow_origins=config.cors_origins, **options)
     for kind in (StarletteHTTPException, RequestValidationError):
         app.exception_handler(kind)(_format_error)
     _add_routes(app, models, metrics, config)
@@ -165,12 +172,7 @@ async def _reload(models: Models, metrics: Metrics, config: ServeConfig) -> None
 
 
 def _add_routes(app: FastAPI, models: Models, metrics: Metrics, config: ServeConfig) -> None:
-    """Add the routes; all but the probes need the token, unless that is empty."""
-
-    async def check_token(request: Request) -> None:
-        given, token = request.headers.get("authorization", "").encode("latin-1"), config.token
-        if token and not hmac.compare_digest(given, f"Bearer {token}".encode()):
-            raise HTTPException(401, "send the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
+    """Add the routes."""
 
     async def choose_only(http: Request) -> Service:
         return keep(http, models.choose())
@@ -185,14 +187,13 @@ def _add_routes(app: FastAPI, models: Models, metrics: Metrics, config: ServeCon
         http.scope[SERVICE] = service
         return service
 
-    guarded: dict[str, Any] = {"dependencies": [Depends(check_token)]}
-    app.include_router(make_model_routes(choose_only), **guarded)
-    app.include_router(make_model_routes(choose_name), prefix="/models/{name}", **guarded)
-    app.include_router(make_model_routes(choose_version), prefix="/models/{name}/versions/{version}", **guarded)
+    app.include_router(make_model_routes(choose_only))
+    app.include_router(make_model_routes(choose_name), prefix="/models/{name}")
+    app.include_router(make_model_routes(choose_version), prefix="/models/{name}/versions/{version}")
     choices = {"{name}": choose_name, "{name}/versions/{version}": choose_version}
-    add_v2_routes(app, models, choices, guarded, REFUSALS)
+    add_v2_routes(app, models, choices, REFUSALS)
 
-    @app.get("/models", responses={401: REFUSALS[401]}, **guarded)
+    @app.get("/models", responses={401: REFUSALS[401]})
     async def list_models() -> dict[str, dict[str, float]]:
         """The versions of each model, with the share of the requests that each gets."""
         return {
@@ -215,7 +216,7 @@ def _add_routes(app: FastAPI, models: Models, metrics: Metrics, config: ServeCon
             raise HTTPException(503, "not ready: too many requests are waiting, or there is no model")
         return {"status": "ok"}
 
-    @app.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSALS[401]}, **guarded)
+    @app.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSALS[401]})
     async def read_metrics() -> PlainTextResponse:
         """Counters and gauges of all worker processes, in Prometheus's text format."""
         return PlainTextResponse(metrics.to_text(), media_type="text/plain; version=0.0.4")
@@ -287,7 +288,22 @@ def uvicorn_options(config: ServeConfig) -> dict[str, Any]:
         "log_level": "warning",
         "access_log": False,
         "server_header": False,
+        "ssl_certfile": config.tls_cert or None,
+        "ssl_keyfile": config.tls_key or None,
     }
+
+
+def check_tls(config: ServeConfig) -> None:
+    """Refuse a certificate and a key that cannot be used."""
+    if config.tls_key and not config.tls_cert:
+        raise InputError("--tls-key is the key of a certificate; give that too: --tls-cert FILE")
+    if config.tls_cert:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                config.tls_cert, config.tls_key or None, password=lambda: ""
+            )
+        except (OSError, ValueError) as error:  # among them ssl.SSLError; a key with a password is refused
+            raise InputError(f"{config.tls_cert}: no certificate with its key, in PEM ({error})") from None
 
 
 def _check_model(folder: Path | str, config: ServeConfig) -> None:
@@ -302,15 +318,16 @@ def serve(
     import uvicorn
 
     config = config or ServeConfig()
-    if not config.token and config.host not in ("127.0.0.1", "::1", "localhost"):
+    if not (config.token or config.tokens) and config.host not in ("127.0.0.1", "::1", "localhost"):
         _log.warning("anyone who reaches %s can send requests: set a token", config.host)
     host, port = config.host, config.port
+    check_tls(config)
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port") from None
     run = partial(uvicorn.run, host=host, port=port, **uvicorn_options(config))
-    address = f"http://{host}:{port}  (Ctrl-C ends)"
+    address = f"{'https' if config.tls_cert else 'http'}://{host}:{port}  (Ctrl-C ends)"
     if config.workers == 1:
         set_up_process(config)
         app = create_app(folder, config)

@@ -12,6 +12,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 FAMILIES = {
     "mnagt_requests_total": ("counter", "Requests, by path and status."),
+    "mnagt_caller_requests_total": ("counter", "Predictions and explanations, by caller and status."),
     "mnagt_graphs_total": ("counter", "Graphs predicted."),
     "mnagt_request_seconds": ("histogram", "Time from request to response, by model."),
     "mnagt_graphs_outside_total": ("counter", "Graphs with a distance above 1 from the training graphs."),

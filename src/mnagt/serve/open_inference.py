@@ -164,18 +164,17 @@ def add_v2_routes(
     app: FastAPI,
     models: Models,
     choices: Mapping[str, Callable[..., Coroutine[Any, Any, Service]]],
-    guarded: Mapping[str, Any],
     responses: dict[int | str, dict[str, Any]],
 ) -> None:
     """Add the routes of the protocol. ``choices`` find the service, by the end of the path of a model."""
 
-    @app.get("/v2", **guarded, responses={401: responses[401]})
+    @app.get("/v2", responses={401: responses[401]})
     async def describe_server() -> dict[str, Any]:
         """The name of the server, and the extensions of the protocol that it knows: none."""
         return {"name": "mnagt", "version": __version__, "extensions": []}
 
     for path, choose in choices.items():
-        app.include_router(_make_routes(models, choose, responses), prefix=f"/v2/models/{path}", **guarded)
+        app.include_router(_make_routes(models, choose, responses), prefix=f"/v2/models/{path}")
 
 
 def _make_routes(
