@@ -227,7 +227,9 @@ def test_graphs_without_answers_are_predicted_and_not_learned_from(run_folder, t
     path = written_as_tu(load_dataset("MUTAG"), 0, tmp_path / "ONE")
     for answers in path.glob("ONE_graph_[la]*.txt"):
         answers.unlink()
-    assert done("predict", run_folder, path, "--device", "cpu").splitlines()[0] == "graph,prediction,p(-1),p(1)"
+    assert (
+        done("predict", run_folder, path, "--device", "cpu").splitlines()[0] == "graph,prediction,p(-1),p(1),distance"
+    )
     assert "ONE: no targets to learn from" in refused("train", path)
 
 

@@ -38,6 +38,7 @@ ORDER = [
     "reports",
     "experiments",
     "explain",
+    "monitor",
     "serve",
     "estimators",
     "cli",

@@ -19,9 +19,10 @@ NO_SECRET_LINES = "|".join(
         r'"commit": "[0-9a-f]{40}"',
         r'^ *"image/png": "iVBORw0KGgo[A-Za-z0-9+/=]*(\\n)?",?$',
         r'^ *"code": "[0-9a-f]{16}"$',
+        r'^    "[\w-]+": "[0-9a-f]{64}",$',
     ]
 )
-"""Lines with a password that a test made up, the digest of a data set, a commit, and a notebook's picture or digest."""
+"""Lines with a password that a test made up, digests of data sets, a commit, and a notebook's picture or digest."""
 
 
 def vulnerabilities() -> list[str]:

@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from data import ogb_files
 
-from mnagt.data.download import download_ogb, download_tu
-from mnagt.data.registry import EMBEDDED, load_dataset
+from mnagt.data.download import DIGESTS, digest_contents, download_ogb, download_tu
+from mnagt.data.readers.dataset_files import find_ogb_files, find_tu_files
+from mnagt.data.registry import EMBEDDED, load_dataset, locate_dataset
 from mnagt.errors import InputError
 
 MUTAG = (EMBEDDED / "MUTAG.zip").read_bytes()
@@ -106,7 +107,37 @@ def test_a_root_that_cannot_be_written_is_said(serve, tmp_path):
         download_tu("MUTAG", tmp_path / "file", serve(MUTAG))
 
 
-@pytest.mark.parametrize("name", ["NCI1", "ENZYMES"])
+def repack(change: Callable[[str, bytes], bytes]) -> bytes:
+    """MUTAG in another folder, each file changed."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(EMBEDDED / "MUTAG.zip") as old, zipfile.ZipFile(content, "w") as new:
+        for name in old.namelist():
+            new.writestr(f"other/{name.rpartition('/')[2]}", change(name, old.read(name)))
+    return content.getvalue()
+
+
+def test_known_data_sets_are_compared_with_their_digest(serve, tmp_path, caplog):
+    """However they are packed, and whatever the line ends; one changed label is refused."""
+    same = repack(lambda name, text: text.replace(b"\n", b"\r\n"))
+    assert len(load_dataset(download_tu("MUTAG", tmp_path, serve(same)))) == 188
+    assert "Nobody publishes" not in caplog.text
+    (tmp_path / "MUTAG.zip").unlink()
+    changed = repack(lambda name, text: b"-1" + text[1:] if name.endswith("graph_labels.txt") else text)
+    with pytest.raises(InputError, match=r"MUTAG\.zip: not the MUTAG that mnagt knows .*; fetch it elsewhere"):
+        download_tu("MUTAG", tmp_path, serve(changed))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", sorted(DIGESTS))
+def test_the_digests_are_those_of_the_real_files(name, data_root):
+    path = locate_dataset(name, data_root)
+    assert path is not None
+    files = find_ogb_files(path) if name.startswith("ogbg") else find_tu_files(path)
+    assert digest_contents(files) == DIGESTS[name]
+
+
+@pytest.mark.parametrize("name", ["COLLAB", "ENZYMES"])
 def test_a_named_data_set_that_is_not_there_is_fetched(serve, tmp_path, monkeypatch, caplog, name):
     content = zip_of(
         **{f"{name}_A": "1, 2\n", f"{name}_graph_indicator": "1\n1\n2\n", f"{name}_graph_labels": "0\n1\n"}

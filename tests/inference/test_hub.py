@@ -23,7 +23,7 @@ from huggingface_hub import constants  # noqa: E402
 from inference.hub_server import Hub, serve_hub  # noqa: E402
 
 CONFIG = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1), device="cpu")
-FILES = {"config.json", "model.safetensors", "README.md"}
+FILES = {"config.json", "model.safetensors", "domain.safetensors", "README.md"}
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,12 @@ def folder(trained, tmp_path) -> Path:
 
 
 def test_the_folder_alone_gives_the_same_answers(trained, folder):
-    assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors", "README.md"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "domain.safetensors",
+        "README.md",
+    }
     again, mutag = TrainedModel.from_pretrained(folder), load_dataset("MUTAG")
     assert torch.equal(again.outputs(mutag), trained.outputs(mutag))
     assert (again.task, again.settings) == (trained.task, trained.settings)

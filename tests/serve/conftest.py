@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def namer() -> TrainedModel:
 
 
 @contextmanager
-def running(trained: TrainedModel, **settings) -> Iterator[str]:
+def running(trained: TrainedModel | Path, **settings) -> Iterator[str]:
     from mnagt.serve.app import create_app, set_up_process, uvicorn_options
     from mnagt.serve.config import ServeConfig
 

@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import serving  # type: ignore[import-not-found]
 
+PREFIXES = ("", "/models/{name}", "/models/{name}/versions/{version}")
 SMILES = ["CC(=O)Oc1ccccc1C(=O)O", "C", "CC(=O)[O-].[Na+]"]
 
 
@@ -60,7 +61,7 @@ def test_requests_sent_together_share_batches_and_get_their_own_predictions(star
         assert len(response["predictions"]) == 1 + i % 2
         assert response["predictions"][0]["p(active)"] == pytest.approx(alone[i % 3]["p(active)"], abs=1e-5)
     assert read_metric(at, "mnagt_batch_requests_count") < 15
-    assert read_metric(at, "mnagt_graphs_total") == 18 + 3
+    assert read_metric(at, 'mnagt_graphs_total{model="mnagt"}') == 18 + 3
 
 
 def test_many_nodes_take_several_forward_passes(molecules):
@@ -165,7 +166,10 @@ def test_nothing_comes_from_elsewhere(at):
 
 def test_openapi_names_what_there_is(at):
     response = httpx.get(f"{at}/openapi.json").json()
-    assert set(response["paths"]) == {"/predict", "/explain", "/model", "/health", "/livez", "/readyz", "/metrics"}
+    of_model = {f"{prefix}/{end}" for prefix in PREFIXES for end in ("predict", "explain", "model")}
+    of_model |= {f"/v2{prefix}{end}" for prefix in PREFIXES[1:] for end in ("", "/ready", "/infer")}
+    of_service = {"/models", "/health", "/livez", "/readyz", "/metrics", "/v2", "/v2/health/live", "/v2/health/ready"}
+    assert set(response["paths"]) == of_model | of_service
     assert set(response["components"]["schemas"]["PredictRequest"]["properties"]) == {
         "smiles",
         "graphs",

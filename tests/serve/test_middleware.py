@@ -15,7 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
-from mnagt.serve.app import create_app, uvicorn_options
+from mnagt.serve.app import create_app, serve, uvicorn_options
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.metrics import Metrics
 
@@ -96,6 +96,10 @@ def test_requests_have_ids_and_are_logged(start, molecules, caplog):
     access.addHandler(caplog.handler)
     given = httpx.post(f"{at}/predict", json={"smiles": ["C"]}, headers={"X-Request-ID": "abc-1"})
     made = httpx.get(f"{at}/nothing", headers={"X-Request-ID": "a b\t<"})
+    for _ in range(200):  # a request is logged once its response has been sent
+        if sum(record.name == "mnagt.access" for record in caplog.records) == 2:
+            break
+        time.sleep(0.02)
     access.removeHandler(caplog.handler)
     assert given.headers["x-request-id"] == "abc-1"
     assert len(made.headers["x-request-id"]) == 32
@@ -130,8 +134,24 @@ def test_metrics_are_summed_over_processes(tmp_path, monkeypatch):
     assert "\nmnagt_workers 1\n" in text
 
 
+def test_the_parent_of_worker_processes_loads_no_model(molecules, tmp_path, monkeypatch):
+    molecules.save(tmp_path / "model")
+    started = []
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("loaded here")
+
+    monkeypatch.setattr("mnagt.serve.app.create_app", refuse)
+    monkeypatch.setattr("mnagt.serve.app.load_models", refuse)
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: started.append((app, options["workers"])))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve(tmp_path / "model", ServeConfig(workers=2, port=port))
+    assert started == [("mnagt.serve.app:create_worker_app", 2)]
+
+
 @pytest.mark.slow
-def test_two_workers_share_their_metrics_and_the_parent_holds_no_model(molecules, tmp_path):
+def test_two_workers_share_their_metrics(molecules, tmp_path):
     molecules.save(tmp_path / "model")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -151,7 +171,7 @@ def test_two_workers_share_their_metrics_and_the_parent_holds_no_model(molecules
             list(callers.map(lambda _: httpx.post(f"{at}/predict", json={"smiles": ["C"]}), range(20)))
         time.sleep(2)
         text = httpx.get(f"{at}/metrics").text
-        assert "\nmnagt_graphs_total 20\n" in text
+        assert '\nmnagt_graphs_total{model="mnagt"} 20\n' in text
         assert "\nmnagt_workers 2\n" in text
     finally:
         process.send_signal(signal.SIGTERM)

@@ -34,6 +34,23 @@ def page(request, browser, at) -> Iterator:
     assert not [line for line in trouble if "422" not in line]  # Chromium tells of refused requests
 
 
+def test_several_models_can_be_chosen(browser, start, molecules, tmp_path):
+    for name in ("one", "two"):
+        molecules.save(tmp_path / "models" / name)
+    page = browser.new_page()
+    page.goto(start(tmp_path / "models"))
+    page.wait_for_selector("#about a")
+    page.click("text=two")
+    page.wait_for_selector("#kinds label")
+    page.focus("#text")
+    page.keyboard.type("CO")
+    with page.expect_response("**/models/two/explain") as answered:
+        page.keyboard.press("Enter")
+    assert answered.value.headers["x-model"] == "two/1"
+    page.wait_for_selector("#picture circle")
+    page.close()
+
+
 def colours(page) -> list[str]:
     return [circle.get_attribute("fill") for circle in page.query_selector_all("#picture circle")]
 

@@ -38,7 +38,8 @@ def run_folder(tmp_path_factory) -> Path:
 def test_the_folder_holds_all_that_was_done(run_folder):
     names = {path.name for path in run_folder.iterdir()}
     assert names == {
-        "run.json", "split.json", "config.json", "model.safetensors", "README.md", "metrics.jsonl", "result.json",
+        "run.json", "split.json", "config.json", "model.safetensors", "domain.safetensors", "README.md",
+        "metrics.jsonl", "result.json",
     }  # fmt: skip
     lines = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3]

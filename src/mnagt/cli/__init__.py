@@ -74,6 +74,9 @@ COMMANDS = {
         "mnagt serve {model}",
     ),
     "embed": Command("embeddings of graphs, as NumPy or Parquet", predict.run_embed, predict.embed_options),
+    "monitor": Command(
+        "drift of graphs against the training graphs, as an HTML page", predict.run_monitor, predict.monitor_options
+    ),
     "export": Command(
         "export a trained model to ONNX or torch.export",
         predict.run_export,

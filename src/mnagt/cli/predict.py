@@ -1,4 +1,4 @@
-"""Commands for a trained model: evaluate, predict, calibrate, explain, embed, export, serve."""
+"""Commands for a trained model: evaluate, predict, calibrate, explain, embed, monitor, export, serve."""
 
 import argparse
 import csv
@@ -88,10 +88,11 @@ def run_predict(args: argparse.Namespace) -> None:
 
 def _print_names(table: dict[str, list]) -> None:
     """Functions, and beside them the names suggested, each with its probability."""
+    distances = {name: [f"{d:.2f}" for d in table.pop(name)] for name in list(table) if name == "distance"}
     lines, functions, *pairs = table.values()
     named = [[f"{n} {p:.3f}" for n, p in zip(*pair, strict=True)] for pair in zip(pairs[::2], pairs[1::2], strict=True)]
-    head = ["line", "function", *map(str, range(1, len(named) + 1))]
-    print_table(head, [list(row) for row in zip(lines, functions, *named, strict=True)])
+    head = ["line", "function", *map(str, range(1, len(named) + 1)), *distances]
+    print_table(head, [list(row) for row in zip(lines, functions, *named, *distances.values(), strict=True)])
 
 
 def _quote_formulas(table: dict[str, list]) -> dict[str, list]:
@@ -157,6 +158,23 @@ def run_embed(args: argparse.Namespace) -> None:
     print(f"{count} vectors of {dim} numbers in {args.out}", file=sys.stderr)
 
 
+def monitor_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    model_options(parser, words)
+    input_options(parser)
+    parser.add_argument("--out", type=Path, default=Path("drift.html"), metavar="FILE", help="[drift.html]")
+
+
+def run_monitor(args: argparse.Namespace) -> int:
+    """Compares graphs with those that the model was trained on: sizes, categories, and distances to the training
+    graphs. Writes a page. The exit status is 1 if a feature has drifted."""
+    from mnagt.monitor import monitor_to
+
+    found = monitor_to(args.out, args.model, args.dataset, **_read_inputs(args))
+    print_table(*found.table())
+    print(f"{found.summary()}; a page is in {args.out}")
+    return 1 if found.drifted else 0
+
+
 def export_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.add_argument("model", type=Path, help="folder of a run")
     parser.add_argument("--format", choices=("onnx", "torch"), default="onnx", help="onnx, or torch.export's [onnx]")
@@ -174,7 +192,7 @@ def run_export(args: argparse.Namespace) -> None:
 
 
 def serve_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    parser.add_argument("model", type=Path, help="folder of a run")
+    parser.add_argument("model", type=Path, help="folder of a run, or a folder of several models")
     add_options(parser, ServeConfig, "service")
 
 

@@ -9,10 +9,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
+from mnagt.data.readers.dataset_files import DatasetFiles, find_ogb_files, find_tu_files
 from mnagt.errors import InputError
 from mnagt.files import write_atomically
 
@@ -22,6 +23,18 @@ MAX_DOWNLOAD_BYTES = 4 << 30
 TIMEOUT = 30
 """Seconds without a byte after which the site counts as out of reach."""
 
+DIGESTS: dict[str, str] = {
+    "MUTAG": "9bce27d7ae92026f21a7cc9a1505b7f0f4db47a048890652c3ce7f2e6927da4c",
+    "NCI1": "d86db19e77db224b087cefcd282f3ed013f3114b58fbe246277f786265ec0e1f",
+    "NCI109": "cf7b3af633f45161b38e1c2c3bfa315a2d6330fa37f66f301c5411630357df0b",
+    "PROTEINS": "8040c4e299170d30a5233d8970e814f35a3c4f7198bdc7fb9a46c5d8a7b40303",
+    "ogbg-molbace": "c135da4401d7c076fa9a82494bf2126352f7040cdc9d1dd1012187743495c0ca",
+    "ogbg-molbbbp": "a01ec1eb2331f0871961a8bcdbc3abca0c22a3dc1b5a5a36873fefae2a3bb96c",
+    "ogbg-molesol": "9aed3890f303b02fa347ff447801c89bf82a995ed4e0078d11e377a247b0f901",
+    "ogbg-molfreesolv": "f2f0fe79ccf570cd97f6797291f56cbad4cc476de52374dc320b7e103c85079d",
+}
+"""``digest_contents`` of the data sets as published."""
+
 _BLOCK = 1 << 20
 _SECONDS_BETWEEN_REPORTS = 5
 
@@ -30,18 +43,34 @@ _log = logging.getLogger(__name__)
 
 def download_tu(name: str, root: Path, site: str = TU_SITE, largest: int = MAX_DOWNLOAD_BYTES) -> Path:
     """Fetch ``NAME.zip`` into ``root``; the file is there whole or not at all."""
-    return _download(f"{site.rstrip('/')}/{urllib.parse.quote(name)}.zip", name, root, f"{name}_A.txt", largest)
+    url = f"{site.rstrip('/')}/{urllib.parse.quote(name)}.zip"
+    return _download(url, name, root, f"{name}_A.txt", largest, find_tu_files)
 
 
 def download_ogb(name: str, archive: str, root: Path, site: str = OGB_SITE, largest: int = MAX_DOWNLOAD_BYTES) -> Path:
     """Fetch ``archive`` into ``root`` as ``NAME.zip``; the file is there whole or not at all."""
     if not archive:
         raise InputError(f"{name} is not in {root}, and no public site has it; put its folder there, or set MNAGT_DATA")
-    return _download(f"{site.rstrip('/')}/{archive}", name, root, "num-node-list.csv.gz", largest)
+    return _download(f"{site.rstrip('/')}/{archive}", name, root, "num-node-list.csv.gz", largest, find_ogb_files)
 
 
-def _download(url: str, name: str, root: Path, mark: str, largest: int) -> Path:
-    """Download a zip in which a file ``mark`` must be."""
+def digest_contents(files: DatasetFiles) -> str:
+    """SHA-256 of the graphs of a data set: of its files, unpacked, whatever their folder and line ends.
+
+    Of the OGB layout only ``raw/`` counts.
+    """
+    digest = hashlib.sha256()
+    for field in sorted(field for field in files.members if "/" not in field or field.startswith("raw/")):
+        digest.update(f"{field}\n".encode())
+        for block in files.read_blocks(field):
+            digest.update(block.replace(b"\r", b""))
+    return digest.hexdigest()
+
+
+def _download(
+    url: str, name: str, root: Path, mark: str, largest: int, find_files: Callable[[Path], DatasetFiles]
+) -> Path:
+    """Download a zip in which a file ``mark`` must be, and of which ``DIGESTS`` may have the digest."""
     path = root / f"{name}.zip"
     by_hand = f"fetch it elsewhere and put it at {path}"
     if not os.access(next(folder for folder in (root, *root.parents) if folder.exists()), os.W_OK):
@@ -54,6 +83,13 @@ def _download(url: str, name: str, root: Path, mark: str, largest: int) -> Path:
                 file.write(block)
                 digest.update(block)
         _check_zip(scratch, mark, url, by_hand)
+        if name in DIGESTS and digest_contents(find_files(scratch)) != DIGESTS[name]:
+            raise InputError(
+                f"{url}: not the {name} that mnagt knows (its digest is another); {by_hand} if you trust it"
+            )
+    if name in DIGESTS:
+        _log.info("%s is in %s; its digest is as expected", name, path)
+        return path
     _log.warning(
         "%s is in %s. Nobody publishes a digest of it to compare: its SHA-256 is %s", name, path, digest.hexdigest()
     )

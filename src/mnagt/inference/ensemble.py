@@ -1,6 +1,6 @@
 """Several models whose probabilities are averaged, and how far they agree."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
@@ -14,7 +14,16 @@ from mnagt.errors import InputError
 from mnagt.files import read_json
 from mnagt.graphs.batch import GraphBatch
 from mnagt.inference.calibration import Calibration, fit_calibration
-from mnagt.inference.model_folder import CALIBRATION, Device, Graphs, Outputs, Some, TrainedModel, load_model
+from mnagt.inference.model_folder import (
+    CALIBRATION,
+    Device,
+    Graphs,
+    Outputs,
+    Some,
+    TrainedModel,
+    distance_column,
+    load_model,
+)
 from mnagt.runs.folder import list_runs, load_run_split, read_split
 from mnagt.tasks import Task
 
@@ -23,7 +32,8 @@ from mnagt.tasks import Task
 class Ensemble(TrainedModel):
     """Several models of the same task used as one, such as runs with different seeds.
 
-    Probabilities, or values in regression, are averaged. Columns, task and origin are those of the first member.
+    Probabilities, or values in regression, are averaged, and so are distances, if all members give them. Columns, task
+    and origin are those of the first member.
 
     >>> from mnagt import Ensemble, load_dataset, load_model
     >>> ensemble = Ensemble.of([load_model("runs/a"), load_model("runs/b")])
@@ -45,7 +55,8 @@ class Ensemble(TrainedModel):
                     f"{other.task.describe()}, not {first.task.describe()}; choose models of the same data"
                 )
         inherited = {field.name: getattr(first, field.name) for field in fields(TrainedModel)}
-        return replace(cls(**inherited, members=tuple(members)), calibration=None)
+        domain = first.domain if all(member.domain is not None for member in members) else None
+        return replace(cls(**inherited, members=tuple(members)), calibration=None, domain=domain)
 
     @classmethod
     def load(cls, folders: Sequence[Path | str]) -> "Ensemble":
@@ -57,11 +68,17 @@ class Ensemble(TrainedModel):
 
     def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs whose probabilities are the means of the members', each calibrated if it has been."""
-        return average_outputs(self.task, self._member_outputs(graphs, indices, device))
+        return average_outputs(self.task, self._convert(m.outputs(graphs, indices, device) for m in self.members))
 
-    def predictor(self, num_graphs: int | None = None) -> "EnsembleModel":
+    def outputs_with_distances(
+        self, graphs: Graphs, indices: Some = None, device: Device = "cpu"
+    ) -> tuple[Outputs, Float[Tensor, "some"] | None]:
+        each, distances = self._member_outputs(graphs, indices, device)
+        return average_outputs(self.task, each), distances
+
+    def predictor(self, num_graphs: int | None = None, *, with_distances: bool = False) -> "EnsembleModel":
         """The module from a batch to outputs of the ensemble, for graphs that are read as the first member does."""
-        return EnsembleModel(self.members, num_graphs)
+        return EnsembleModel(self.members, num_graphs, with_distances)
 
     def to(self, device: Device) -> Self:
         for member in self.members:
@@ -72,31 +89,48 @@ class Ensemble(TrainedModel):
         self, graphs: Graphs, indices: Some = None, device: Device = "cpu", *, level: float | None = None
     ) -> dict[str, list]:
         """As of one model, and in columns called 'spread' the standard deviation of each number between the members."""
-        each = self._member_outputs(graphs, indices, device)
+        each, distances = self._member_outputs(graphs, indices, device)
         columns, tables = self.decode(average_outputs(self.task, each), level), [self.task.decode(one) for one in each]
         for name, values in tables[0].items():
             if not any(isinstance(value, str) for value in values):
                 numbers = torch.tensor([table[name] for table in tables])
                 columns[f"spread {name}"] = numbers.std(dim=0, correction=0).tolist()
-        return columns
+        return columns | distance_column(distances)
 
-    def _member_outputs(self, graphs: Graphs, indices: Some, device: Device) -> Float[Tensor, "members some outputs"]:
-        outputs = (member.apply_temperature(member.outputs(graphs, indices, device)) for member in self.members)
-        converted = map(self.task.convert_output, outputs, (member.task for member in self.members))
-        return torch.stack(list(converted))
+    def _member_outputs(
+        self, graphs: Graphs, indices: Some, device: Device
+    ) -> tuple[Float[Tensor, "members some outputs"], Float[Tensor, "some"] | None]:
+        """The calibrated outputs of each member, and the mean of their distances."""
+        found = [member.outputs_with_distances(graphs, indices, device) for member in self.members]
+        distances = [each for _, each in found if each is not None]
+        mean = torch.stack(distances).mean(dim=0) if len(distances) == len(found) else None
+        return self._convert(output for output, _ in found), mean
+
+    def _convert(self, outputs: Iterable[Outputs]) -> Float[Tensor, "members some outputs"]:
+        """The outputs of the members, calibrated, in the form of the first's."""
+        pairs = zip(self.members, outputs, strict=True)
+        each = [self.task.convert_output(member.apply_temperature(output), member.task) for member, output in pairs]
+        return torch.stack(each)
 
 
 class EnsembleModel(nn.Module):
     """The members of an ensemble as one module from a batch of graphs to outputs."""
 
-    def __init__(self, members: Sequence[TrainedModel], num_graphs: int | None = None) -> None:
+    def __init__(
+        self, members: Sequence[TrainedModel], num_graphs: int | None = None, with_distances: bool = False
+    ) -> None:
         super().__init__()
-        self.trained = tuple(members)
-        self.members = nn.ModuleList(member.predictor(num_graphs) for member in members)
+        self.trained, self.with_distances = tuple(members), with_distances
+        predictors = (member.predictor(num_graphs, with_distances=with_distances) for member in members)
+        self.members = nn.ModuleList(predictors)
         self.training = False
 
     def forward(self, graph: GraphBatch) -> Outputs:
-        return self.combine([member(graph) for member in self.members])
+        outputs = [member(graph) for member in self.members]
+        if not self.with_distances:
+            return self.combine(outputs)
+        distances = torch.stack([output[:, -1:] for output in outputs]).mean(dim=0)
+        return torch.cat([self.combine([output[:, :-1] for output in outputs]), distances], dim=1)
 
     def combine(self, outputs: Sequence[Outputs]) -> Outputs:
         """The outputs of the ensemble from those of its members."""

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from mnagt.errors import InputError, quote
-from mnagt.inference.weights import CALIBRATION, CONFIG, KNOWN, WEIGHTS
+from mnagt.inference.weights import CALIBRATION, CONFIG, DOMAIN, KNOWN, WEIGHTS
 
 REPO_ID = r"[\w.-]+/[\w.-]+"
 """'owner/name', as models of the Hub are called."""
@@ -68,7 +68,7 @@ def upload_model(
             repo_id=repo_id,
             folder_path=folder,
             allow_patterns=list(KNOWN),
-            delete_patterns=[CONFIG, WEIGHTS, CALIBRATION],
+            delete_patterns=[CONFIG, WEIGHTS, CALIBRATION, DOMAIN],
             **options,
         )
         return commit.commit_url

@@ -25,6 +25,7 @@ from mnagt.errors import InputError, quote
 from mnagt.files import read_json, write_json, write_text
 from mnagt.graphs.features import Features
 from mnagt.inference.calibration import Calibration
+from mnagt.inference.domain import DISTANCE, DistanceModel, Domain
 from mnagt.inference.hub import HubMixin
 from mnagt.inference.model_card import render_card
 from mnagt.inference.outputs import compute_outputs
@@ -33,6 +34,7 @@ from mnagt.inference.weights import (
     CALIBRATION,
     CARD,
     CONFIG,
+    DOMAIN,
     WEIGHTS,
     add_prefix,
     check_files,
@@ -76,7 +78,7 @@ class TrainedModel(HubMixin):
     >>> from mnagt import load_dataset, load_model
     >>> trained = load_model("runs/mutag")
     >>> list(trained.predict(load_dataset("MUTAG")))
-    ['prediction', 'p(-1)', 'p(1)']
+    ['prediction', 'p(-1)', 'p(1)', 'distance']
     """
 
     model: GraphModel
@@ -97,6 +99,8 @@ class TrainedModel(HubMixin):
     """Names of the columns that it reads, where the training graphs have any, by kind: 'node_labels', ..."""
     forest: RandomForest | None = None
     """A second member of the ensemble; its weight is among the settings."""
+    domain: Domain | None = None
+    """Where predictions can be trusted: how far graphs are from the training graphs."""
 
     def __repr__(self) -> str:
         features = self.model.features
@@ -115,15 +119,32 @@ class TrainedModel(HubMixin):
         predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None)
         return compute_outputs(predictor, dataset, indices).cpu()
 
-    def predictor(self, num_graphs: int | None = None) -> nn.Module:
+    def outputs_with_distances(
+        self, graphs: Graphs, indices: Some = None, device: Device = "cpu"
+    ) -> tuple[Outputs, Float[Tensor, "some"] | None]:
+        """As ``outputs``, and how far each graph is from the training graphs; None if the model has no domain."""
+        if self.domain is None:
+            return self.outputs(graphs, indices, device), None
+        dataset, indices = self.read(graphs, indices, device)
+        if len(indices) == 0:
+            return torch.zeros(0, self.task.num_outputs), torch.zeros(0)
+        predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None, with_distances=True)
+        both = compute_outputs(predictor, dataset, indices).cpu()
+        return both[:, :-1], both[:, -1]
+
+    def predictor(self, num_graphs: int | None = None, *, with_distances: bool = False) -> nn.Module:
         """The module from a batch to outputs: the model, or the ensemble with its forest.
 
-        With ``num_graphs``, in the form that is fastest for so many graphs at once on a CPU.
+        With ``num_graphs``, in the form that is fastest for so many graphs at once on a CPU. With ``with_distances``, a
+        last column holds how far graphs are from the training graphs.
         """
-        network = self._fused() if num_graphs is not None and num_graphs <= FEW else self.model
-        if self.forest is None:
-            return network
-        return ForestEnsemble(network, self.forest, self.task, self.settings["forest_weight"])
+        network, predictor = self._fused() if num_graphs is not None and num_graphs <= FEW else self.model, None
+        if self.forest is not None:
+            predictor = ForestEnsemble(network, self.forest, self.task, self.settings["forest_weight"])
+        if with_distances:
+            assert self.domain is not None
+            return DistanceModel(network, self.domain, predictor)
+        return predictor or network
 
     @cached_property
     def _fused(self) -> FusedModel:
@@ -158,9 +179,11 @@ class TrainedModel(HubMixin):
     ) -> dict[str, list]:
         """Predictions as columns of a table, one row a graph, for whatever ``from_graphs`` takes, and for one graph.
 
-        With a ``level``, of a calibrated model: also sets or intervals that hold the target in that share of cases.
+        With a ``level``, of a calibrated model: also sets or intervals that hold the target in that share of cases. The
+        column ``distance`` is above 1 for graphs unlike those of the training (``Domain``).
         """
-        return self.decode(self.outputs(graphs, indices, device), level)
+        output, distances = self.outputs_with_distances(graphs, indices, device)
+        return self.decode(output, level) | distance_column(distances)
 
     def decode(self, output: Outputs, level: float | None = None) -> dict[str, list]:
         """Outputs as the columns that ``predict`` gives."""
@@ -214,7 +237,10 @@ class TrainedModel(HubMixin):
         if self.calibration is not None:
             write_json(folder / CALIBRATION, self.calibration.to_dict())
         weights = _join_weights(self.model, self.forest)
-        save_tensors(folder / WEIGHTS, weights, fingerprints(folder / CONFIG, weights))
+        note = fingerprints(folder / CONFIG, weights)
+        if self.domain is not None:
+            self.domain.save(folder / DOMAIN, note["weights"])
+        save_tensors(folder / WEIGHTS, weights, note)
 
     def _find_plugins(self) -> list[str]:
         """The plugins that registered the model, its parts, its task or its data."""
@@ -236,6 +262,11 @@ class TrainedModel(HubMixin):
     def _read_folder(cls, folder: Path) -> "TrainedModel":
         """As ``load_model``."""
         return load_model(folder)
+
+
+def distance_column(distances: Float[Tensor, "some"] | None) -> dict[str, list]:
+    """The column of a table; none without a domain."""
+    return {} if distances is None else {DISTANCE: distances.tolist()}
 
 
 def build_or_explain(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
@@ -333,7 +364,8 @@ def _load(folder: Path) -> TrainedModel:
     path, calibration = folder / CALIBRATION, None
     if path.exists():
         calibration = Calibration.from_dict(read_json(path), task, str(path))
-    return TrainedModel(model.eval(), task, name, settings, origin, vocabularies, calibration, columns, forest)
+    domain = Domain.load(folder / DOMAIN, note["weights"]) if (folder / DOMAIN).exists() else None
+    return TrainedModel(model.eval(), task, name, settings, origin, vocabularies, calibration, columns, forest, domain)
 
 
 def _check_version(content: Any, path: Path) -> None:

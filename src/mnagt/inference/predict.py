@@ -26,7 +26,7 @@ from mnagt.errors import InputError
 from mnagt.files import write_atomically, write_json
 from mnagt.inference.calibration import Calibration, fit_calibration
 from mnagt.inference.ensemble import load_models
-from mnagt.inference.model_folder import CALIBRATION, TrainedModel, load_model
+from mnagt.inference.model_folder import CALIBRATION, TrainedModel, distance_column, load_model
 from mnagt.metrics import Reliability
 from mnagt.runs.config import RunConfig
 from mnagt.runs.folder import load_run_dataset, load_run_split, read_run_config, read_split
@@ -158,11 +158,12 @@ def predict(
     Returns:
         The graph's number or name and the columns of ``Task.decode``. For a table, its own columns come first, and a
         note comes last; predictions of rows that cannot be read are None. For a Python file, line and name of each
-        function, and the most probable names by the model, each with its probability.
+        function, and the most probable names by the model, each with its probability. The column ``distance`` is above
+        1 for graphs unlike those of the training; models without a domain lack it.
 
     >>> from mnagt import predict
     >>> list(predict("runs/mutag", "MUTAG", graphs=[0, 1]))
-    ['graph', 'prediction', 'p(-1)', 'p(1)']
+    ['graph', 'prediction', 'p(-1)', 'p(1)', 'distance']
     """
     folders = [folder] if isinstance(folder, Path | str) else list(folder)
     trained = load_models(folders, is_calibrated=level is not None, device=device)
@@ -172,11 +173,11 @@ def predict(
     if level is not None:
         raise InputError(f"{dataset}: a level is for classes, labels and numbers, not for names; leave it out")
     columns: dict[str, list] = {}
-    suggested = trained.suggest(trained.outputs(selected.graphs, device=pick_device(device)))
-    for number, suggestions in enumerate(zip(*suggested, strict=True), start=1):
+    output, distances = trained.outputs_with_distances(selected.graphs, device=pick_device(device))
+    for number, suggestions in enumerate(zip(*trained.suggest(output), strict=True), start=1):
         columns[f"name {number}"] = ["_".join(words) for words, _ in suggestions]
         columns[f"p({number})"] = [probability for _, probability in suggestions]
-    return selected.join(columns)
+    return selected.join(columns | distance_column(distances))
 
 
 def embed_to(

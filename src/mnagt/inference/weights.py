@@ -15,7 +15,8 @@ from mnagt.errors import InputError, join_names, quote
 from mnagt.files import SCRATCH, write_atomically
 
 CONFIG, WEIGHTS, CALIBRATION, CARD = "config.json", "model.safetensors", "calibration.json", "README.md"
-KNOWN = (CONFIG, WEIGHTS, CALIBRATION, CARD, "LICENSE")
+DOMAIN = "domain.safetensors"
+KNOWN = (CONFIG, WEIGHTS, CALIBRATION, DOMAIN, CARD, "LICENSE")
 """All that a model folder holds."""
 MAX_WEIGHT = 1e30
 """Weights are smaller: their squares would overflow."""

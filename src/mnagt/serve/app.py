@@ -5,24 +5,26 @@ and a message that names the field.
 """
 
 import asyncio
-import hmac
 import json
 import logging
 import multiprocessing
 import os
 import socket
+import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -31,7 +33,10 @@ from mnagt.errors import InputError
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.serve.config import ServeConfig
-from mnagt.serve.middleware import AsciiResponse, Middleware, TimedProtocol
+from mnagt.serve.metrics import Metrics
+from mnagt.serve.middleware import SERVICE, AsciiResponse, Middleware, TimedProtocol, refuse
+from mnagt.serve.models import Models, find_models, is_model_folder
+from mnagt.serve.open_inference import add_v2_routes
 from mnagt.serve.schemas import ExplainRequest, PredictRequest
 from mnagt.serve.service import Service
 from mnagt.settings import from_dict
@@ -42,14 +47,16 @@ FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/ic
 
 
 class Refusal(BaseModel):
-    """Why a request is refused."""
+    """Why a request is refused; below /v2 the reason is called ``error``."""
 
-    detail: str
+    detail: str = ""
+    error: str = ""
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Refusal, "description": "the body is not JSON"},
     401: {"model": Refusal, "description": "the token is missing or wrong"},
+    404: {"model": Refusal, "description": "there is no such model, or several are served and none is named"},
     408: {"model": Refusal, "description": "the body does not come in time"},
     413: {"model": Refusal, "description": "the body is too long"},
     421: {"model": Refusal, "description": "the request is for a host name that is not served"},
@@ -57,6 +64,8 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     429: {"model": Refusal, "description": "too many requests are waiting"},
     503: {"model": Refusal, "description": "no answer within the time limit"},
 }
+ALLOWED_HEADERS = ("Authorization", "Content-Type", "X-Request-ID")
+"""Of requests that pages of other sites may send."""
 START_SECONDS = 120
 """Time in which a worker process must answer the parent; importing takes long on a busy machine."""
 _FOLDER, _CONFIG, _METRICS = "MNAGT_SERVE_MODEL", "MNAGT_SERVE_CONFIG", "MNAGT_SERVE_METRICS"
@@ -68,24 +77,25 @@ _log = logging.getLogger(__name__)
 def create_app(
     model: TrainedModel | Path | str, config: ServeConfig | None = None, *, metrics_folder: Path | None = None
 ) -> FastAPI:
-    """An ASGI application that serves ``model``, or the model in a folder.
+    """An ASGI application that serves ``model``, the model in a folder, or all models in a folder of model folders.
 
     Applications of several processes that share a ``metrics_folder`` answer /metrics for all of them.
     """
     config = config or ServeConfig()
-    loaded = model if isinstance(model, TrainedModel) else load_models([model])
-    service = Service(loaded, config, metrics_folder)
+    models, metrics = start_models(model, config, metrics_folder)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        saving = asyncio.create_task(_save_metrics(service))
+        tasks = [asyncio.create_task(each) for each in (_save_metrics(metrics), _reload(models, metrics, config))]
         yield
-        saving.cancel()
-        service.metrics.save()
-        service.close()
+        for task in tasks:
+            task.cancel()
+        metrics.save()
+        for service in models.services:
+            service.close()
 
     app = FastAPI(
-        title=f"mnagt: {service.trained.name}",
+        title=f"mnagt: {', '.join(models.table)}",
         version=__version__,
         description="Predictions of a graph model, and explanations of them.",
         docs_url=None,
@@ -93,76 +103,162 @@ def create_app(
         lifespan=lifespan,
         default_response_class=AsciiResponse,
     )
-    app.state.service = service
-    app.add_middleware(Middleware, config=config, metrics=service.metrics, model=service.trained.name)
+    app.state.models = models
+    app.add_middleware(Middleware, config=config, metrics=metrics)
+    if config.cors_origins:
+        exposed = ("X-Request-ID", "X-Model", "Retry-After")
+        options = {"allow_methods": ("GET", "POST"), "allow_headers": ALLOWED_HEADERS, "expose_headers": exposed}
+        app.add_middleware(CORSMiddleware, allow_origins=config.cors_origins, **options)
     for kind in (StarletteHTTPException, RequestValidationError):
         app.exception_handler(kind)(_format_error)
-    _add_routes(app, service)
+    _add_routes(app, models, metrics, config)
     for path, name in FILES.items():
         app.add_route(path, lambda request, name=name: FileResponse(PAGE / name), include_in_schema=False)
     return app
 
 
-async def _save_metrics(service: Service) -> None:
+def start_models(
+    model: TrainedModel | Path | str, config: ServeConfig, metrics_folder: Path | None = None
+) -> tuple[Models, Metrics]:
+    """The services for a model or a folder, and their metrics."""
+    metrics = Metrics(metrics_folder, lambda: models.count_waiting(), lambda samples: models.measure_drift(samples))
+
+    def start(folder: Path, name: str, version: str) -> Service:
+        return Service(load_models([folder]), config, metrics, name=name, version=version)
+
+    root = None if isinstance(model, TrainedModel) or is_model_folder(Path(model)) else Path(model)
+    if root is not None and root.is_dir() and find_models(root):
+        if config.onnx:
+            raise InputError("--onnx is the export of one model; give the folder of that model")
+        models = Models(root, start)
+        models.refresh()
+        if not models.table:
+            raise InputError(f"{root}: none of its models can be loaded; the messages above say why")
+        return models, metrics
+    service = Service(model if isinstance(model, TrainedModel) else load_models([model]), config, metrics)
+    models = Models(None, start, (service.key[0], service))
+    return models, metrics
+
+
+async def _save_metrics(metrics: Metrics) -> None:
     while True:
-        service.metrics.save()
+        metrics.save()
         await asyncio.sleep(1)
 
 
-def _add_routes(app: FastAPI, service: Service) -> None:
-    """Add the routes; all but the probes need the token, unless that is empty."""
+async def _reload(models: Models, metrics: Metrics, config: ServeConfig) -> None:
+    """Load what changes in a folder of models; what is replaced answers the requests that it has."""
+    ending: set[asyncio.Task[None]] = set()
 
-    async def check_token(request: Request) -> None:
-        given, token = request.headers.get("authorization", "").encode("latin-1"), service.config.token
-        if token and not hmac.compare_digest(given, f"Bearer {token}".encode()):
-            raise HTTPException(401, "send the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
+    async def end(service: Service) -> None:
+        deadline = time.monotonic() + config.seconds + 1
+        await asyncio.sleep(1)  # a request may have chosen it just now
+        while service.count_waiting() and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+        service.close()
 
-    guarded: dict[str, Any] = {"dependencies": [Depends(check_token)]}
+    while True:
+        await asyncio.sleep(config.reload_seconds)
+        try:
+            replaced = await asyncio.to_thread(models.refresh)
+        except (InputError, OSError) as error:
+            _log.error("the models stay as they are: %s", error)
+            continue
+        for service in replaced:
+            metrics.forget(service.labels)
+            task = asyncio.create_task(end(service))
+            ending.add(task)
+            task.add_done_callback(ending.discard)
 
-    @app.post("/predict", responses=REFUSALS, **guarded)
-    async def predict(request: PredictRequest, http: Request) -> dict[str, list[dict[str, Any]]]:
-        """A prediction for each graph, in the order of the request."""
-        return {"predictions": await service.wait(service.predict(request), http)}
 
-    @app.post("/explain", responses=REFUSALS, **guarded)
-    async def explain(request: ExplainRequest, http: Request) -> dict[str, Any]:
-        """The prediction for one graph, the attribution of each node, and the kernel weights of each layer."""
-        return await service.wait(service.explain(request), http)
+def _add_routes(app: FastAPI, models: Models, metrics: Metrics, config: ServeConfig) -> None:
+    """Add the routes."""
 
-    @app.get("/model", responses={401: REFUSALS[401]}, **guarded)
-    async def model() -> dict[str, Any]:
-        """What the model reads and predicts, and the limits of requests."""
-        return service.describe()
+    async def choose_only(http: Request) -> Service:
+        return keep(http, models.choose())
+
+    async def choose_name(name: str, http: Request) -> Service:
+        return keep(http, models.choose(name))
+
+    async def choose_version(name: str, version: str, http: Request) -> Service:
+        return keep(http, models.choose(name, version))
+
+    def keep(http: Request, service: Service) -> Service:
+        http.scope[SERVICE] = service
+        return service
+
+    app.include_router(make_model_routes(choose_only))
+    app.include_router(make_model_routes(choose_name), prefix="/models/{name}")
+    app.include_router(make_model_routes(choose_version), prefix="/models/{name}/versions/{version}")
+    choices = {"{name}": choose_name, "{name}/versions/{version}": choose_version}
+    add_v2_routes(app, models, choices, REFUSALS)
+
+    @app.get("/models", responses={401: REFUSALS[401]})
+    async def list_models() -> dict[str, dict[str, float]]:
+        """The versions of each model, with the share of the requests that each gets."""
+        return {
+            name: {version: model.shares.get(version, 0.0) for version in model.versions}
+            for name, model in models.table.items()
+        }
 
     @app.get("/health")
     @app.get("/livez")
+    @app.get("/v2/health/live")
     async def livez() -> dict[str, str]:
         """Whether the process answers."""
         return {"status": "ok"}
 
     @app.get("/readyz", responses={503: REFUSALS[503]})
+    @app.get("/v2/health/ready", responses={503: REFUSALS[503]})
     async def readyz() -> dict[str, str]:
         """Whether requests should be sent here: not while as many wait as may."""
-        if service.count_waiting() >= service.config.max_waiting:
-            raise HTTPException(503, "not ready: too many requests are waiting")
+        if not models.table or models.count_waiting() >= config.max_waiting:
+            raise HTTPException(503, "not ready: too many requests are waiting, or there is no model")
         return {"status": "ok"}
 
-    @app.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSALS[401]}, **guarded)
-    async def metrics() -> PlainTextResponse:
+    @app.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSALS[401]})
+    async def read_metrics() -> PlainTextResponse:
         """Counters and gauges of all worker processes, in Prometheus's text format."""
-        return PlainTextResponse(service.metrics.to_text(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(metrics.to_text(), media_type="text/plain; version=0.0.4")
+
+
+def make_model_routes(choose: Callable[..., Coroutine[Any, Any, Service]]) -> APIRouter:
+    """The routes of a model; ``choose`` finds its service from the request."""
+    router, responses = APIRouter(), REFUSALS
+
+    @router.post("/predict", responses=responses)
+    async def predict(
+        request: PredictRequest, http: Request, service: Annotated[Service, Depends(choose)]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """A prediction for each graph, in the order of the request."""
+        return {"predictions": await service.wait(service.predict(request), http)}
+
+    @router.post("/explain", responses=responses)
+    async def explain(
+        request: ExplainRequest, http: Request, service: Annotated[Service, Depends(choose)]
+    ) -> dict[str, Any]:
+        """The prediction for one graph, the attribution of each node, and the kernel weights of each layer."""
+        return await service.wait(service.explain(request), http)
+
+    @router.get("/model", responses={401: REFUSALS[401], 404: REFUSALS[404]})
+    async def model(service: Annotated[Service, Depends(choose)]) -> dict[str, Any]:
+        """What the model reads and predicts, and the limits of requests."""
+        return service.describe()
+
+    return router
 
 
 async def _format_error(request: Request, error: Exception) -> Response:
     """A one-line message that names the field and does not repeat what was sent."""
     if isinstance(error, StarletteHTTPException):
-        return AsciiResponse({"detail": error.detail}, error.status_code, headers=error.headers)
+        return refuse(request.url.path, error.detail, error.status_code, error.headers)
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return AsciiResponse({"detail": f"not JSON, at character {first['loc'][1]}: {first['ctx']['error']}"}, 400)
+        detail = f"not JSON, at character {first['loc'][1]}: {first['ctx']['error']}"
+        return refuse(request.url.path, detail, 400)
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:])[1:80]
-    return AsciiResponse({"detail": f"{field}: {first['msg']}" if field else first["msg"]}, 422)
+    return refuse(request.url.path, f"{field}: {first['msg']}" if field else first["msg"], 422)
 
 
 def create_worker_app() -> FastAPI:
@@ -192,29 +288,46 @@ def uvicorn_options(config: ServeConfig) -> dict[str, Any]:
         "log_level": "warning",
         "access_log": False,
         "server_header": False,
+        "ssl_certfile": config.tls_cert or None,
+        "ssl_keyfile": config.tls_key or None,
     }
 
 
+def check_tls(config: ServeConfig) -> None:
+    """Refuse a certificate and a key that cannot be used."""
+    if config.tls_key and not config.tls_cert:
+        raise InputError("--tls-key is the key of a certificate; give that too: --tls-cert FILE")
+    if config.tls_cert:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                config.tls_cert, config.tls_key or None, password=lambda: ""
+            )
+        except (OSError, ValueError) as error:  # among them ssl.SSLError; a key with a password is refused
+            raise InputError(f"{config.tls_cert}: no certificate with its key, in PEM ({error})") from None
+
+
 def _check_model(folder: Path | str, config: ServeConfig) -> None:
-    create_app(folder, config).state.service.close()
+    for service in start_models(folder, config)[0].services:
+        service.close()
 
 
 def serve(
     folder: Path | str, config: ServeConfig | None = None, *, say: Callable[[str], object] = lambda line: None
 ) -> None:
-    """Serve the model in ``folder`` until interrupted; ``say`` is called with the address."""
+    """Serve the model in ``folder``, or the models, until interrupted; ``say`` is called with the address."""
     import uvicorn
 
     config = config or ServeConfig()
-    if not config.token and config.host not in ("127.0.0.1", "::1", "localhost"):
+    if not (config.token or config.tokens) and config.host not in ("127.0.0.1", "::1", "localhost"):
         _log.warning("anyone who reaches %s can send requests: set a token", config.host)
     host, port = config.host, config.port
+    check_tls(config)
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port") from None
     run = partial(uvicorn.run, host=host, port=port, **uvicorn_options(config))
-    address = f"http://{host}:{port}  (Ctrl-C ends)"
+    address = f"{'https' if config.tls_cert else 'http'}://{host}:{port}  (Ctrl-C ends)"
     if config.workers == 1:
         set_up_process(config)
         app = create_app(folder, config)

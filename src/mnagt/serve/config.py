@@ -16,12 +16,22 @@ class ServeConfig(Settings):
     """Port to listen on."""
     token: str = ""
     """Bearer token that requests must send; none is needed if empty."""
+    tokens: str = ""
+    """TOML file with a token and a rate for each caller."""
+    cors_origins: tuple[str, ...] = ()
+    """Sites whose pages may send requests, such as https://lab.example; * for any."""
+    tls_cert: str = ""
+    """Certificate (PEM): the service then speaks HTTPS."""
+    tls_key: str = ""
+    """Private key of the certificate (PEM), if that does not hold it."""
     hosts: tuple[str, ...] = ()
     """Host names that requests may be sent to, besides addresses, localhost and this machine's name; * for any."""
     workers: PositiveInt = 1
     """Processes, each with a copy of the model."""
     threads: PositiveInt = 1
     """Threads of each process; one is fastest for small graphs."""
+    reload_seconds: Annotated[float, Gt(0)] = 5.0
+    """How often a folder of models is read again, in seconds."""
     onnx: str = ""
     """The model's ONNX export: ONNX Runtime then computes predictions, several times as fast."""
     window_ms: Annotated[float, Ge(0)] = 2.0

@@ -12,8 +12,12 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 FAMILIES = {
     "mnagt_requests_total": ("counter", "Requests, by path and status."),
+    "mnagt_caller_requests_total": ("counter", "Predictions and explanations, by caller and status."),
     "mnagt_graphs_total": ("counter", "Graphs predicted."),
     "mnagt_request_seconds": ("histogram", "Time from request to response, by model."),
+    "mnagt_graphs_outside_total": ("counter", "Graphs with a distance above 1 from the training graphs."),
+    "mnagt_graphs_by_bin_total": ("counter", "Graphs in each bin of a feature (mnagt monitor)."),
+    "mnagt_drift_psi": ("gauge", "Drift of a feature since the start: its population stability index."),
     "mnagt_batch_requests": ("histogram", "Requests in a batch."),
     "mnagt_waiting_requests": ("gauge", "Requests that wait or are computed."),
     "mnagt_workers": ("gauge", "Worker processes."),
@@ -25,11 +29,17 @@ class Metrics:
     """Samples of one process since its start, by name and labels.
 
     With a ``folder``, that worker processes share, each keeps a file of its samples there, and the text sums them.
+    ``derive`` computes more samples from the sums.
     """
 
-    def __init__(self, folder: Path | None = None, count_waiting: Callable[[], int] = lambda: 0) -> None:
-        self.samples: dict[str, float] = defaultdict(float, {"mnagt_graphs_total": 0})
-        self._folder, self._count_waiting = folder, count_waiting
+    def __init__(
+        self,
+        folder: Path | None = None,
+        count_waiting: Callable[[], int] = lambda: 0,
+        derive: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda total: {},
+    ) -> None:
+        self.samples: dict[str, float] = defaultdict(float)
+        self._folder, self._count_waiting, self._derive = folder, count_waiting, derive
 
     def count(self, sample: str, by: float = 1) -> None:
         """Add to a counter, such as ``mnagt_requests_total{path="/predict",status="200"}``."""
@@ -44,11 +54,16 @@ class Metrics:
         self.samples[f"{name}_sum{in_braces}"] += value
         self.samples[f"{name}_count{in_braces}"] += 1
 
+    def forget(self, labels: str) -> None:
+        """Drop the counts in bins of a model that is no longer served; another's bins have other bounds."""
+        for name in [name for name in dict(self.samples) if name.startswith(f"mnagt_graphs_by_bin_total{{{labels},")]:
+            del self.samples[name]
+
     def save(self) -> None:
         """Let the other worker processes know the samples of this one."""
         if self._folder is not None:
             scratch = self._folder / f"{os.getpid()}.scratch"
-            scratch.write_text(json.dumps([self.samples, self._gauges()]))
+            scratch.write_text(json.dumps([dict(self.samples), self._gauges()]))
             scratch.replace(self._folder / f"{os.getpid()}.json")
 
     def to_text(self) -> str:
@@ -57,6 +72,7 @@ class Metrics:
         for samples in self._of_all():
             for name, value in samples.items():
                 total[name] += value
+        total |= self._derive(total)
         lines = []
         for family, (kind, text) in FAMILIES.items():
             lines += [f"# HELP {family} {text}", f"# TYPE {family} {kind}"]
@@ -71,7 +87,7 @@ class Metrics:
         }
 
     def _of_all(self) -> Iterator[Mapping[str, float]]:
-        yield self.samples
+        yield dict(self.samples)  # other threads add to them
         yield self._gauges()
         for path in sorted(self._folder.glob("*.json")) if self._folder is not None else ():
             if path.stem != str(os.getpid()):

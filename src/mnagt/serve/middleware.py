@@ -4,11 +4,12 @@ import asyncio
 import ipaddress
 import json
 import logging
+import math
 import re
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import h11
@@ -16,6 +17,7 @@ from fastapi.exceptions import HTTPException
 from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mnagt.serve.callers import Callers
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.metrics import SECONDS, Metrics
 
@@ -26,8 +28,15 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-COMPUTED = ("/predict", "/explain")
-"""Paths that take time: too many of them at once are refused."""
+COMPUTED = ("/predict", "/explain", "/infer")
+"""Ends of paths that take time: too many of them at once are refused."""
+OPEN = {
+    *("/", "/page.css", "/page.js", "/icon.svg", "/openapi.json"),
+    *("/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready"),
+}
+"""Paths for which no token is needed: the page and the probes."""
+SERVICE = "mnagt.service"
+"""The key in a request's scope for the service that answers it."""
 
 _access = logging.getLogger("mnagt.access")
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -40,12 +49,17 @@ class AsciiResponse(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
+def refuse(path: str, detail: str, status: int, headers: Mapping[str, str] | None = None) -> AsciiResponse:
+    """The response to a request that is refused; the Open Inference Protocol calls the reason ``error``."""
+    return AsciiResponse({"error" if path.startswith("/v2") else "detail": detail}, status, headers=headers)
+
+
 class Middleware:
     """Refuses requests for other hosts and requests beyond the limits; adds headers and an id; counts and logs."""
 
-    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics, model: str) -> None:
-        self.app, self.config, self.metrics, self._labels = app, config, metrics, f'model="{model}"'
-        self.computing = 0
+    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics) -> None:
+        self.app, self.config, self.metrics = app, config, metrics
+        self.callers, self.computing = Callers(config), 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -55,41 +69,57 @@ class Middleware:
         headers = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
         given = headers.get(b"x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        added = {**HEADERS, "X-Request-ID": request_id}
+        added, caller = {**HEADERS, "X-Request-ID": request_id}, self.callers.find(_get_token(headers))
 
         async def send_with_headers(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if SERVICE in scope:
+                    added["X-Model"] = "/".join(scope[SERVICE].key)
                 message["headers"] += [(name.lower().encode(), text.encode()) for name, text in added.items()]
             await send(message)
 
-        is_computed = scope["path"] in COMPUTED
+        if scope["path"].endswith("/infer") and b"content-type" not in headers:  # clients of the protocol send none
+            scope["headers"] = [*scope["headers"], (b"content-type", b"application/json")]
+        is_computed = scope["path"].endswith(COMPUTED)
         self.computing += is_computed
         try:
-            if refusal := self._find_refusal(headers, is_computed):
+            if refusal := self._find_refusal(scope["path"], headers, caller, is_computed):
                 await refusal(scope, receive, send_with_headers)
             else:
                 await self.app(scope, self._limit_body(receive), send_with_headers)
         finally:
             self.computing -= is_computed
             seconds, route = time.perf_counter() - start, scope.get("route")
-            path = scope["path"] if is_computed else "other" if route is None else route.path
+            path = next((end for end in COMPUTED if scope["path"].endswith(end)), "other")
+            path = path if route is None else route.path
             self.metrics.count(f'mnagt_requests_total{{path="{path}",status="{status}"}}')
-            if path in COMPUTED:
-                self.metrics.observe("mnagt_request_seconds", seconds, SECONDS, self._labels)
+            if caller and is_computed:
+                self.metrics.count(f'mnagt_caller_requests_total{{caller="{caller}",status="{status}"}}')
+            if is_computed and SERVICE in scope:
+                self.metrics.observe("mnagt_request_seconds", seconds, SECONDS, scope[SERVICE].labels)
             if self.config.access_log:
                 record = {"time": round(time.time(), 3), "id": request_id, "client": (scope["client"] or [None])[0]}
                 record |= {"method": scope["method"], "path": scope["path"][:200], "status": status}
+                record |= {"model": added["X-Model"]} if "X-Model" in added else {}
+                record |= {"caller": caller} if caller else {}
                 _access.info("%s", json.dumps(record | {"seconds": round(seconds, 4)}))
 
-    def _find_refusal(self, headers: dict[bytes, str], is_computed: bool) -> JSONResponse | None:
+    def _find_refusal(
+        self, path: str, headers: dict[bytes, str], caller: str | None, is_computed: bool
+    ) -> AsciiResponse | None:
         """Why a request is not even read."""
         if not is_trusted(headers.get(b"host", ""), self.config):
-            return AsciiResponse({"detail": "this host name is not served here; --hosts adds it"}, 421)
+            return refuse(path, "this host name is not served here; --hosts adds it", 421)
+        if caller is None and path not in OPEN:
+            detail = "send the token: Authorization: Bearer ..."
+            return refuse(path, detail, 401, {"WWW-Authenticate": "Bearer"})
+        if is_computed and caller and (seconds := self.callers.count(caller)):
+            detail = f"more requests than {caller} may send; the next is allowed in {seconds:.3g} s"
+            return refuse(path, detail, 429, {"Retry-After": str(math.ceil(seconds))})
         if is_computed and self.computing > self.config.max_waiting:
-            detail = "too many requests are waiting; try again later"
-            return AsciiResponse({"detail": detail}, 429, headers={"Retry-After": "1"})
+            return refuse(path, "too many requests are waiting; try again later", 429, {"Retry-After": "1"})
         return None
 
     def _limit_body(self, receive: Any) -> Callable[[], Any]:
@@ -115,6 +145,10 @@ class Middleware:
             return message
 
         return limited_receive
+
+
+def _get_token(headers: Mapping[bytes, str]) -> bytes:
+    return headers.get(b"authorization", "").encode("latin-1")
 
 
 def is_trusted(host: str, config: ServeConfig) -> bool:

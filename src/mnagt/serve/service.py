@@ -1,21 +1,23 @@
 """A model behind the HTTP service: predictions in batches, explanations one at a time."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate, groupby
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from fastapi import Request
 from fastapi.exceptions import HTTPException
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
+from mnagt.inference.domain import Domain
+from mnagt.inference.drift import count_bins, measure_drift
 from mnagt.inference.export import OnnxModel, check_export
-from mnagt.inference.model_folder import TrainedModel
+from mnagt.inference.model_folder import TrainedModel, distance_column
 from mnagt.inference.outputs import compute_outputs
 from mnagt.serve.batching import AbandonedError, Batcher, Worker
 from mnagt.serve.config import ServeConfig
@@ -51,11 +53,24 @@ class ReadRequest(NamedTuple):
 
 
 class Service:
-    """The model and its threads: one reads requests, one predicts in batches, one explains."""
+    """The model and its threads: one reads requests, one predicts in batches, one explains.
 
-    def __init__(self, trained: TrainedModel, config: ServeConfig, metrics_folder: Path | None = None) -> None:
-        self.trained, self.config = trained, config
-        self.metrics = Metrics(metrics_folder, self.count_waiting)
+    ``name`` and ``version`` are those under which it is served; by default the model's own name.
+    """
+
+    def __init__(
+        self,
+        trained: TrainedModel,
+        config: ServeConfig,
+        metrics: Metrics | None = None,
+        *,
+        name: str = "",
+        version: str = "",
+    ) -> None:
+        self.trained, self.config, self.metrics = trained, config, metrics or Metrics()
+        self.key = (name or trained.name, version or "1")
+        self.labels = f'model="{self.key[0]}"' + (f',version="{version}"' if version else "")
+        self.domain = None if config.onnx else trained.domain
         trained.model.eval()
         self.model: nn.Module = trained.predictor()
         if config.onnx:
@@ -92,40 +107,73 @@ class Service:
         """The predictions for each request, or the reason why there are none."""
         self.metrics.observe("mnagt_batch_requests", len(requests), SIZES)
         results: list[Rows | Exception] = []
-        outputs = self._compute_outputs([request.graphs for request in requests])
+        outputs = self._compute_requests([request.graphs for request in requests])
         for request, output in zip(requests, outputs, strict=True):
             try:
                 results.append(self._format(request.graphs, output, request.level))
-                self.metrics.count("mnagt_graphs_total", len(output))
+                self.metrics.count(f"mnagt_graphs_total{{{self.labels}}}", len(output))
             except InputError as error:
                 results.append(error)
         return results
 
-    def _compute_outputs(self, requests: Sequence[RequestGraphs]) -> Iterator[Float[Tensor, "graphs outputs"]]:
-        """The outputs for each request, with at most about ``max_nodes`` nodes in a forward pass."""
+    def _compute_requests(self, requests: Sequence[RequestGraphs]) -> Iterator[Float[Tensor, "graphs outputs"]]:
+        """``_compute`` for each request, with at most about ``max_nodes`` nodes in a forward pass."""
         ends = accumulate(int(request.graphs.node_ptr[-1]) for request in requests)
         numbered = zip(ends, requests, strict=True)
         for _, group in groupby(numbered, lambda pair: (pair[0] - 1) // self.config.max_nodes):
             parts = [request.graphs for _, request in group]
             graphs = concatenate(parts)
-            model = self.model if self.config.onnx else self.trained.predictor(len(graphs))
-            output = compute_outputs(model, graphs, torch.arange(len(graphs)), batch_size=len(graphs))
+            output = self._compute(graphs, torch.arange(len(graphs)))
+            if self.domain is not None and output.isfinite().all():
+                self._count_graphs(self.domain, graphs, output[:, -1])
             yield from output.split([len(part) for part in parts])
 
+    def _compute(self, graphs: PackedDataset, indices: Int[Tensor, "some"]) -> Float[Tensor, "some outputs"]:
+        """Outputs; and distances in a last column, if the model has a domain."""
+        num, model = len(indices), self.model
+        if not self.config.onnx:
+            model = self.trained.predictor(num, with_distances=self.domain is not None)
+        return compute_outputs(model, graphs, indices, batch_size=num)
+
+    def _count_graphs(self, domain: Domain, graphs: PackedDataset, distances: Float[Tensor, "graphs"]) -> None:
+        """Count the graphs in the bins of each feature, and those outside of the domain."""
+        self.metrics.count(f"mnagt_graphs_outside_total{{{self.labels}}}", int((distances > 1).sum()))
+        counts = count_bins(domain.bins, graphs.batch(torch.arange(len(graphs))), distances)
+        for name, counted in counts.items():
+            for i, count in enumerate(counted.tolist()):
+                if count:
+                    self.metrics.count(self._bin_sample(name, i), count)
+
+    def measure_drift(self, samples: Mapping[str, float]) -> dict[str, float]:
+        """The drift of each feature, from the samples of all worker processes."""
+        bins = {} if self.domain is None else self.domain.bins
+        counts = {
+            name: torch.tensor([samples.get(self._bin_sample(name, i), 0.0) for i in range(len(each.counts))])
+            for name, each in bins.items()
+        }
+        drifts = measure_drift(bins, counts)
+        return {f'mnagt_drift_psi{{{self.labels},feature="{name}"}}': each.psi for name, each in drifts.items()}
+
+    def _bin_sample(self, feature: str, index: int) -> str:
+        return f'mnagt_graphs_by_bin_total{{{self.labels},feature="{feature}",bin="{index}"}}'
+
     def _format(self, request: RequestGraphs, output: Float[Tensor, "graphs outputs"], level: float | None) -> Rows:
-        """A JSON object for each graph."""
+        """A JSON object for each graph, from what ``_compute`` gives."""
         _check_finite(output)
+        distances = None
+        if self.domain is not None:
+            output, distances = output[:, :-1], output[:, -1]
+        last = distance_column(distances)
         if request.functions:
             suggestions = self.trained.suggest(output)
-            return [
-                {
-                    "line": function.line,
-                    "function": function.name,
-                    "names": [{"name": "_".join(words), "p": p} for words, p in names],
-                }
-                for function, names in zip(request.functions, suggestions, strict=True)
-            ]
-        columns = self.trained.decode(output, level)
+            columns = {
+                "line": [function.line for function in request.functions],
+                "function": [function.name for function in request.functions],
+                "names": [[{"name": "_".join(words), "p": p} for words, p in names] for names in suggestions],
+            }
+        else:
+            columns = self.trained.decode(output, level)
+        columns |= last
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def _explain(self, request: ExplainRequest, check: Check) -> dict[str, Any]:
@@ -138,7 +186,7 @@ class Service:
         if (nodes := int(read.graphs.sizes[which])) > self.config.max_explained:
             raise InputError(f"{nodes:,} nodes; graphs of up to {self.config.max_explained:,} nodes are explained")
         index, functions = torch.tensor([which]), read.functions[which : which + 1]
-        output = compute_outputs(self.model, read.graphs, index)
+        output = self._compute(read.graphs, index)
         (prediction,) = self._format(RequestGraphs(read.graphs, functions), output, request.level)
         (explanation,) = explain(self.trained, read.graphs, index, target=request.target, steps=STEPS, on_step=check)
         _check_finite(explanation.attribution.nodes)
@@ -160,12 +208,14 @@ class Service:
         task.pop("words", None)  # thousands
         return {
             "model": trained.name,
+            "served_as": {"name": self.key[0], "version": self.key[1]},
             "trained_on": str(trained.origin.get("dataset", "")),
             "task": task,
             "predicts": trained.task.describe(),
             "reads": list(list_input_kinds(trained)),
             "features": asdict(trained.model.features),
             "is_calibrated": trained.calibration is not None,
+            "gives_distances": self.domain is not None,
             "limits": {name: getattr(config, name) for name in LIMITS} | {"nodes_in_one_graph": config.max_graph_nodes},
             "version": __version__,
         }

@@ -20,6 +20,7 @@ from mnagt.data.splits import Split, keep_share
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
 from mnagt.files import hold_lock, read_json, write_json
+from mnagt.inference.domain import fit_domain
 from mnagt.inference.model_folder import CONFIG, TrainedModel, load_model
 from mnagt.models.registry import full_settings, use_module
 from mnagt.runs.config import RunConfig
@@ -234,6 +235,8 @@ def _run(
         with explain_out_of_memory(device, config):
             result = fitted.score(split)
     trained = fitted.to_trained(_describe_origin(fitted, split, result))
+    if ranks.is_first:
+        trained = replace(trained, domain=fit_domain(trained.model, fitted.dataset, split))
     if log_folder is not None:
         trained.save(log_folder)
         write_json(log_folder / RESULT, asdict(result))

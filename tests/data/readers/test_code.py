@@ -298,7 +298,7 @@ def test_suggestions_are_printed_as_a_table(named, capsys):
     run, source = named
     assert main(["predict", str(run), str(source), "--device", "cpu", "--graphs", "3,0"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split() == ["line", "function", "1", "2", "3", "4", "5"]
+    assert head.split() == ["line", "function", "1", "2", "3", "4", "5", "distance"]
     assert [row.split()[1] for row in rows] == ["open_page", "open_file"]
 
 

@@ -249,9 +249,19 @@ def test_predictions_stand_beside_the_rows_and_notes_say_which_could_not_be_read
     out = tmp_path / "answers.csv"
     assert main(["predict", str(run_folder), str(chains), "--out", str(out), "--device", "cpu"]) == 0
     told = read_table(out)
-    assert tuple(told.columns) == ("id", "smiles", "amine", "length", "prediction", "p(no)", "p(yes)", "note")
+    assert tuple(told.columns) == (
+        "id",
+        "smiles",
+        "amine",
+        "length",
+        "prediction",
+        "p(no)",
+        "p(yes)",
+        "distance",
+        "note",
+    )
     assert dict(list(told.columns.items())[:4]) == read_table(chains).columns
-    assert [column[-1] for column in told.columns.values()][4:] == ["", "", "", "not a SMILES"]
+    assert [column[-1] for column in told.columns.values()][4:] == ["", "", "", "", "not a SMILES"]
     expected = load_model(run_folder).predict(read_smiles(CHAINS).graphs)
     assert told.column("prediction")[:-1] == expected["prediction"]
     assert [float(p) for p in told.column("p(yes)")[:-1]] == pytest.approx(expected["p(yes)"])
@@ -260,7 +270,7 @@ def test_predictions_stand_beside_the_rows_and_notes_say_which_could_not_be_read
 def test_answers_do_not_take_the_place_of_the_tables_own_columns(run_folder, written):
     path = written("smiles,note,p(no)\nC(,mine,1\n")
     assert list(predict(run_folder, str(path), device="cpu")) == [
-        "smiles", "note", "p(no)", "prediction", "predicted p(no)", "p(yes)", "predicted note"
+        "smiles", "note", "p(no)", "prediction", "predicted p(no)", "p(yes)", "distance", "predicted note"
     ]  # fmt: skip
 
 

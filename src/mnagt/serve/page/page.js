@@ -23,6 +23,8 @@ const KINDS = {
     example: "",
   },
 };
+const chosen = new URLSearchParams(location.search).get("model");
+const prefix = chosen ? `/models/${encodeURIComponent(chosen)}` : "";
 const state = { model: null, kind: null, request: null, response: null };
 
 function make(name, attributes = {}, ...children) {
@@ -64,7 +66,15 @@ function showError(error) {
 
 async function describeModel() {
   try {
-    state.model = await call("/model");
+    const names = chosen ? [chosen] : Object.keys(await call("/models"));
+    if (names.length > 1) {
+      element("title").textContent = "Models";
+      const links = names.map((name) => make("a", { href: `?model=${encodeURIComponent(name)}` }, name));
+      element("about").replaceChildren(...links.flatMap((link) => [link, " "]));
+      element("input").hidden = true;
+      return;
+    }
+    state.model = await call(`${prefix}/model`);
   } catch (error) {
     showError(error);
     return;
@@ -138,7 +148,7 @@ async function predict(event) {
     if (!state.model) await describeModel();
     const level = state.model?.is_calibrated ? { level: 0.9 } : {};
     state.request = { ...readInput(), ...level };
-    const { predictions } = await call("/predict", state.request);
+    const { predictions } = await call(`${prefix}/predict`, state.request);
     listPredictions(predictions);
     await explain(0);
     element("status").textContent = "";
@@ -177,7 +187,7 @@ function listPredictions(predictions) {
 async function explain(row) {
   const { smiles, graphs, code, level } = state.request;
   const one = smiles ? { smiles: [smiles[row]] } : graphs ? { graphs: [graphs[row]] } : { code, which: row };
-  state.response = await call("/explain", level ? { ...one, level } : one);
+  state.response = await call(`${prefix}/explain`, level ? { ...one, level } : one);
   const { prediction, kernel_weights: weights } = state.response;
   element("result").hidden = false;
   element("prediction").textContent = heading(prediction);
@@ -211,7 +221,8 @@ function showProbabilities(prediction) {
     box.append(make("span", {}, name), make("meter", { min: 0, max: 1, value: p, "aria-label": name }), make("span", {}, `${(100 * p).toFixed(1)} %`));
   }
   const rest = Object.entries(prediction).filter(([key]) => !/^p\(/.test(key) && !["prediction", "names"].includes(key));
-  const lines = rest.map(([key, value]) => make("p", { class: "note" }, `${key}: ${format(value)}`));
+  const remark = prediction.distance > 1 ? ": this input is unlike the graphs that the model was trained on" : "";
+  const lines = rest.map(([key, value]) => make("p", { class: "note" }, `${key}: ${format(value)}${key === "distance" ? remark : ""}`));
   if (rows.length > 12) lines.push(make("p", { class: "note" }, `and ${rows.length - 12} more`));
   element("probabilities").replaceChildren(box, ...lines);
 }

@@ -1,0 +1,210 @@
+"""The Open Inference Protocol (V2), which KServe, Triton and others speak: requests and predictions as named tensors.
+
+A request has one input, called ``smiles``, ``graphs`` (each a graph as JSON text) or ``code``, of datatype BYTES. Each
+column of the predictions is an output. Tensors are JSON; there is no binary extension.
+"""
+
+import json
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Annotated, Any
+
+import torch
+from fastapi import APIRouter, Depends, FastAPI, Request
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
+
+from mnagt.errors import InputError
+from mnagt.inference.domain import DISTANCE
+from mnagt.serve.models import Models
+from mnagt.serve.schemas import Graph, PredictRequest, list_input_kinds
+from mnagt.serve.service import Rows, Service
+from mnagt.version import __version__
+
+DATATYPES = {bool: "BOOL", int: "INT64", float: "FP64", str: "BYTES"}
+"""Of columns; others, such as prediction sets, are JSON text."""
+
+
+class Input(BaseModel):
+    """A tensor of texts."""
+
+    name: StrictStr
+    shape: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=8)]
+    datatype: StrictStr
+    data: list[Any] = Field(description="texts; they may be nested as the shape says")
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Output(BaseModel):
+    """A tensor with a number or a text for each graph."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[Any]
+
+
+class RequestedOutput(BaseModel):
+    """A column of the predictions to return."""
+
+    name: StrictStr
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Parameters(BaseModel):
+    """``level``: also return sets or intervals of this coverage (calibrated models). Others are ignored."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    level: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
+class InferRequest(BaseModel):
+    """Graphs to predict for."""
+
+    model_config = ConfigDict(
+        allow_inf_nan=False,
+        json_schema_extra={
+            "example": {"inputs": [{"name": "smiles", "shape": [1], "datatype": "BYTES", "data": ["CCO"]}]}
+        },
+    )
+
+    id: StrictStr | None = None
+    inputs: Annotated[list[Input], Field(min_length=1, max_length=1)]
+    outputs: list[RequestedOutput] | None = None
+    parameters: Parameters = Parameters()
+
+
+class InferResponse(BaseModel):
+    """The predictions."""
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    outputs: list[Output]
+
+
+def read_tensors(request: InferRequest) -> PredictRequest:
+    """The request as ``/predict`` takes it, or an ``InputError`` that names the field."""
+    (given,) = request.inputs
+    texts, size = _flatten(given.data), math.prod(given.shape)
+    if given.name not in PredictRequest.model_fields or given.name == "level":
+        raise InputError(f"inputs[0].name: expected smiles, graphs or code, got {given.name[:60]!r}")
+    if given.datatype != "BYTES" or not all(isinstance(text, str) for text in texts):
+        raise InputError("inputs[0]: expected texts of datatype BYTES, as JSON")
+    if len(texts) != size:
+        raise InputError(f"inputs[0]: {len(texts)} texts, and the shape says {size}")
+    level = request.parameters.level
+    if given.name == "smiles":
+        return PredictRequest(smiles=texts, level=level)
+    if given.name == "code":
+        if len(texts) != 1:
+            raise InputError(f"inputs[0]: code is one text, got {len(texts)}")
+        return PredictRequest(code=texts[0], level=level)
+    return PredictRequest(graphs=[_read_graph(i, text) for i, text in enumerate(texts)], level=level)
+
+
+def _flatten(data: list[Any]) -> list[Any]:
+    """The entries of nested lists, in order, without recursion."""
+    flat, rest = [], data[::-1]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, list):
+            rest.extend(each[::-1])
+        else:
+            flat.append(each)
+    return flat
+
+
+def _read_graph(index: int, text: str) -> Graph:
+    try:
+        return Graph.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))[:80]
+        raise InputError(f"inputs[0].data[{index}]{f', {field}' if field else ''}: {first['msg']}") from None
+
+
+def write_tensors(rows: Rows, wanted: list[RequestedOutput] | None) -> list[Output]:
+    """The columns of the predictions as tensors; those that are ``wanted``."""
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    names = list(columns) if wanted is None else [each.name for each in wanted]
+    for name in names:
+        if name not in columns:
+            raise InputError(f"outputs: no {name[:60]!r}; there are: {', '.join(columns)}")
+    return [_to_tensor(name, columns[name]) for name in names]
+
+
+def _to_tensor(name: str, values: list[Any]) -> Output:
+    kinds = {type(value) for value in values}
+    datatype = DATATYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    data = values if datatype else [value if isinstance(value, str) else json.dumps(value) for value in values]
+    return Output(name=name, shape=[len(values)], datatype=datatype or "BYTES", data=data)
+
+
+def describe_tensors(service: Service, versions: list[str]) -> dict[str, Any]:
+    """The metadata of a model."""
+    trained = service.trained
+    if trained.code_vocabularies is not None:
+        outputs = {"line": "INT64", "function": "BYTES", "names": "BYTES"}
+    else:
+        columns = trained.decode(torch.zeros(1, trained.task.num_outputs))
+        outputs = {name: _to_tensor(name, values).datatype for name, values in columns.items()}
+    outputs |= {} if service.domain is None else {DISTANCE: "FP64"}
+    inputs = dict.fromkeys(list_input_kinds(trained), "BYTES")
+    return {
+        "name": service.key[0],
+        "versions": versions,
+        "platform": "mnagt",
+        "inputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in inputs.items()],
+        "outputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in outputs.items()],
+    }
+
+
+def add_v2_routes(
+    app: FastAPI,
+    models: Models,
+    choices: Mapping[str, Callable[..., Coroutine[Any, Any, Service]]],
+    responses: dict[int | str, dict[str, Any]],
+) -> None:
+    """Add the routes of the protocol. ``choices`` find the service, by the end of the path of a model."""
+
+    @app.get("/v2", responses={401: responses[401]})
+    async def describe_server() -> dict[str, Any]:
+        """The name of the server, and the extensions of the protocol that it knows: none."""
+        return {"name": "mnagt", "version": __version__, "extensions": []}
+
+    for path, choose in choices.items():
+        app.include_router(_make_routes(models, choose, responses), prefix=f"/v2/models/{path}")
+
+
+def _make_routes(
+    models: Models,
+    choose: Callable[..., Coroutine[Any, Any, Service]],
+    responses: dict[int | str, dict[str, Any]],
+) -> APIRouter:
+    router = APIRouter()
+    without_body: dict[int | str, dict[str, Any]] = {status: responses[status] for status in (401, 404)}
+
+    @router.get("", responses=without_body)
+    async def describe(service: Annotated[Service, Depends(choose)]) -> dict[str, Any]:
+        """The versions, inputs and outputs of a model."""
+        return describe_tensors(service, list(models.table[service.key[0]].versions))
+
+    @router.get("/ready", responses=without_body)
+    async def ready(service: Annotated[Service, Depends(choose)]) -> dict[str, Any]:
+        """Whether the model is served."""
+        return {"name": service.key[0], "ready": True}
+
+    @router.post("/infer", responses=responses, response_model_exclude_none=True)
+    async def infer(
+        request: InferRequest, http: Request, service: Annotated[Service, Depends(choose)]
+    ) -> InferResponse:
+        """A prediction for each graph, as tensors."""
+
+        async def predict() -> list[Output]:
+            return write_tensors(await service.predict(read_tensors(request)), request.outputs)
+
+        outputs = await service.wait(predict(), http)
+        return InferResponse(model_name=service.key[0], model_version=service.key[1], id=request.id, outputs=outputs)
+
+    return router
