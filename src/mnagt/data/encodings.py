@@ -14,6 +14,7 @@ from mnagt.data.memmap import as_tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.files import make_folder
 from mnagt.graphs.encodings import ENCODINGS
+from mnagt.graphs.molecules import TABLE_DESCRIPTORS
 from mnagt.registry import lookup
 
 IN_MEMORY = 1 << 30
@@ -29,6 +30,8 @@ def with_encodings(dataset: PackedDataset, sizes: Mapping[str, int]) -> PackedDa
     """
     if not sizes:
         return dataset
+    given = {name: rows for name, rows in dataset.encodings.items() if name == TABLE_DESCRIPTORS}
+    sizes = {name: size for name, size in sizes.items() if name != TABLE_DESCRIPTORS}  # which cannot be computed
     cache = dataset.encoding_cache
     missing = {key: GrowingRows(int(dataset.node_ptr[-1])) for key in sizes.items() - cache.keys()}
     for chunk in torch.arange(len(dataset)).split(_CHUNK) if missing else ():
@@ -36,7 +39,7 @@ def with_encodings(dataset: PackedDataset, sizes: Mapping[str, int]) -> PackedDa
         for (name, size), rows in missing.items():
             rows.append(lookup(ENCODINGS, name, "encoding")(batch, size))
     cache.update({key: rows.concatenate() for key, rows in missing.items()})
-    return replace(dataset, encodings={name: cache[name, size] for name, size in sizes.items()})
+    return replace(dataset, encodings={name: cache[name, size] for name, size in sizes.items()} | given)
 
 
 class GrowingRows:
