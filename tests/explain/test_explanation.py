@@ -1,5 +1,6 @@
 """Explanations: they are the model's own, they add up, and they find what matters."""
 
+import gzip
 import math
 import re
 import shutil
@@ -32,6 +33,7 @@ from mnagt.explain.attribution import deletion_curve, integrated_gradients, occl
 from mnagt.graphs.features import Features
 from mnagt.inference.calibration import LEVELS, Calibration
 from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.inference.predict import predict
 from mnagt.inference.random_forest import RandomForest
 from mnagt.models.registry import build_model
 from mnagt.nn.layer import Layer
@@ -268,6 +270,44 @@ def test_a_molecule_is_drawn_by_rdkit(tmp_path):
     assert re.findall(r"<h3>(.*?)</h3>", page) == ["aspirin, line 1", "line 2", "salt, line 3"]
     assert re.search("For these 3 graphs the colours are (no )?(better|worse) than chance", " ".join(page.split()))
     assert page.count("<ellipse") >= read_smiles(smiles).graphs.node_ptr[-1]  # a coloured disc behind each atom
+
+
+REAL = {
+    "numbers": ("esol", "Amigdalin", []),
+    "ranks": ("esol", "Amigdalin", ["--target-transform", "rank"]),
+    "classes, with a forest": ("bbbp", "Propanolol", ["--forest-trees", "5"]),
+}
+SUM = (
+    r"Explained: (?P<name>.*?), (?P<output>-?[\d.]+) in (?P<unit>.*?) = (-?[\d.]+) where inputs are zero "
+    r"([+-][\d.]+) by the colours ([+-][\d.]+) that"
+)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("case", REAL)
+def test_on_a_real_table_the_page_adds_up_to_the_calibrated_prediction(case, data_root, tmp_path):
+    name, molecule, options = REAL[case]
+    with gzip.open(data_root / f"ogbg_mol{name}" / "mapping" / "mol.csv.gz", "rt") as file:
+        (tmp_path / "my.csv").write_text("".join(line for line, _ in zip(file, range(161), strict=False)))
+    table, run, page = (str(tmp_path / each) for each in ("my.csv", "run", "page.html"))
+    words = ["--split", "random", "--dim", "8", "--depth", "1", "--epochs", "2", "--device", "cpu", *options]
+    assert main(["train", table, "--out", run, *words]) == 0
+    assert main(["calibrate", run, "--device", "cpu"]) == 0
+    assert main(["explain", run, table, "--graphs", "0,1,5", "--out", page, "--drawn", "3"]) == 0
+    text = " ".join(Elements(Path(page).read_text()).text.split())
+    assert re.search("For these 3 graphs the colours are (no )?(better|worse) than chance", text)
+    assert ("the forest's part is in the value" in text) == ("--forest-trees" in options)
+    found = re.search(SUM, text.partition(f"{molecule}, line 2")[2])
+    assert found is not None
+    assert sum(map(float, found.groups()[-3:])) == pytest.approx(float(found["output"]), abs=0.02)
+    predicted = {key: column[0] for key, column in predict(run, table, graphs=[0], device="cpu").items()}
+    if found["unit"].startswith("log-odds"):
+        probability = 1 / (1 + math.exp(-float(found["output"])))
+        assert probability == pytest.approx(predicted[f"p({found['name']})"], abs=0.005)
+    elif found["unit"].startswith("units of"):
+        assert float(found["output"]) == pytest.approx(predicted[f"predicted {found['name']}"], abs=0.006)
+    else:
+        assert found["unit"].startswith("normal score of measured log solubility")
 
 
 def test_a_function_is_drawn_as_its_tree(tmp_path):

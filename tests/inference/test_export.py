@@ -179,7 +179,7 @@ def test_what_cannot_be_traced_is_refused(name, settings, tmp_path):
 
 
 def test_a_model_that_needs_rdkit_is_refused(tmp_path):
-    with pytest.raises(InputError, match="a morgan-forest cannot be exported: its fingerprints are RDKit's"):
+    with pytest.raises(InputError, match="this morgan-forest cannot be exported: it reads fingerprints"):
         export_onnx(trained("morgan-forest", MOLECULES, {}), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -25,10 +25,14 @@ def model_options(parser: argparse.ArgumentParser, words: Sequence[str], **model
     parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
 
 
+_DESCRIPTORS = "table with the columns that the model reads beside the graphs [those of the data set]"
+
+
 def input_options(parser: argparse.ArgumentParser) -> None:
     """What ``_read_inputs`` reads, and the data set."""
     parser.add_argument("dataset", help="name or path of a data set, a SMILES, or a Python file")
     parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES in a table [guessed from names]")
+    parser.add_argument("--descriptors", metavar="FILE", help=_DESCRIPTORS)
     parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, rows or functions, counted from 0")
 
 
@@ -37,13 +41,14 @@ def _read_inputs(args: argparse.Namespace) -> dict[str, Any]:
         graphs = None if args.graphs is None else [int(word) for word in args.graphs.split(",")]
     except ValueError:
         raise InputError(f"--graphs: expected whole numbers with commas between, got {args.graphs!r}") from None
-    return {"graphs": graphs, "smiles": args.smiles, "device": args.device}
+    return {"graphs": graphs, "smiles": args.smiles, "descriptors": args.descriptors, "device": args.device}
 
 
 def evaluate_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     model_options(parser, words)
     parser.add_argument("--dataset", help="name or path of another data set; all of its graphs are scored")
     column_options(parser)
+    parser.add_argument("--descriptors", metavar="FILE", help=_DESCRIPTORS)
     parser.add_argument("--part", choices=("train", "valid", "test", "all"), default="test", help="graphs to score")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -52,7 +57,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     """Scores a trained model on graphs with known targets, with a bootstrap interval of each score."""
     from mnagt.inference.predict import evaluate
 
-    columns = {"smiles": args.smiles, "targets": args.target}
+    columns = {"smiles": args.smiles, "targets": args.target, "descriptors": args.descriptors}
     scores = evaluate(args.model, dataset=args.dataset, part=args.part, device=args.device, **columns)
     if args.json:
         return print(json.dumps(scores))

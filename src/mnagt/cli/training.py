@@ -54,7 +54,7 @@ def run_options(parser: argparse.ArgumentParser, words: Sequence[str], has_model
             "are then smaller for fewer than 4,096 training graphs, unless options set them]",
         )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one [auto]")
-    add_options(parser, TrainConfig, "training")
+    add_options(parser, TrainConfig, "training", init_from="--from")
     add_options(parser, SplitConfig, "split", prefix="split_", kind="--split")
     parser.add_argument(
         "--time-column", dest="split_column", metavar="NAME", help="of --split time: the same as --split-column"
@@ -120,7 +120,7 @@ def run_config(args: argparse.Namespace) -> RunConfig:
         "model": model,
         **{name: given[name] for name in RUN_OPTIONS if name in given},
         **({"target": args.target} if args.target else {}),
-        **read_options(args, TrainConfig),
+        **read_options(args, TrainConfig, init_from="--from"),
         **read_options(args, TableConfig),
         **{"split" if name == "kind" else f"split_{name}": value for name, value in split.items()},
         **read_options(args, lookup(MODELS, model, "model").config),

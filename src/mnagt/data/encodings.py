@@ -22,6 +22,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.files import make_folder, write_atomically
 from mnagt.graphs.encodings import ENCODINGS
+from mnagt.graphs.molecules import TABLE_DESCRIPTORS
 from mnagt.registry import lookup
 
 IN_MEMORY = 1 << 30
@@ -41,10 +42,12 @@ def with_encodings(dataset: PackedDataset, sizes: Mapping[str, int]) -> PackedDa
     """
     if not sizes:
         return dataset
+    given = {name: rows for name, rows in dataset.encodings.items() if name == TABLE_DESCRIPTORS}
+    sizes = {name: size for name, size in sizes.items() if name != TABLE_DESCRIPTORS}  # which cannot be computed
     cache = dataset.encoding_cache
     for name, size in sizes.items() - cache.keys():
         cache[name, size] = _load_or_compute(dataset, name, size)
-    return replace(dataset, encodings={name: cache[name, size] for name, size in sizes.items()})
+    return replace(dataset, encodings={name: cache[name, size] for name, size in sizes.items()} | given)
 
 
 def _load_or_compute(dataset: PackedDataset, name: str, size: int) -> Tensor:
@@ -62,13 +65,13 @@ def _load_or_compute(dataset: PackedDataset, name: str, size: int) -> Tensor:
 
 
 def _compute_chunks(dataset: PackedDataset, name: str, size: int) -> Iterator[Tensor]:
-    """The encoding, some graphs at a time: side by side in as many threads as torch has, each of one thread.
+    """The encoding, some graphs at a time; those of edges side by side in as many threads as torch has, each of one.
 
     Products and eigenvectors of matrices this small are not faster with more threads, and often much slower.
     """
     encode, threads = lookup(ENCODINGS, name, "encoding"), torch.get_num_threads()
     chunks = torch.arange(len(dataset)).split(_CHUNK)
-    if threads == 1 or len(chunks) == 1 or dataset.device.type != "cpu":
+    if name not in _OF_EDGES or threads == 1 or len(chunks) == 1 or dataset.device.type != "cpu":
         yield from (encode(dataset.batch(chunk), size) for chunk in chunks)
         return
     try:

@@ -11,7 +11,7 @@ from mnagt.data.cache import load_or_build
 from mnagt.data.collections import OGB_ARCHIVES, OGB_UNREADABLE, TU_NAMES
 from mnagt.data.memmap import is_packed_folder, open_packed
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers import code, graphml, jsonl, node_edge_tables, ogb, peptides, tu
+from mnagt.data.readers import code, descriptor_columns, graphml, jsonl, node_edge_tables, ogb, peptides, tu
 from mnagt.data.readers.attributed_graphs import AttributedGraphs
 from mnagt.data.readers.dataset_files import OGB_MARK, find_ogb_files, find_tu_files, is_ogb_layout
 from mnagt.data.readers.molecule_table import read_molecules
@@ -155,7 +155,8 @@ def load_dataset(
         task: The kind of targets; see ``read_molecules``, which also reports the rows that it left out.
         group: The column that a split reads: whose groups stay together, or, as a ``SplitColumn``, with the part
             (train, valid, test) or the time of each row.
-        columns: The columns that a model reads, by kind (``TrainedModel.columns``); by default all.
+        columns: The columns that a model reads, by kind (``TrainedModel.columns``); by default all, and of a table of
+            molecules no descriptors.
         options: How a table of molecules is read.
 
     >>> from mnagt import load_dataset
@@ -165,7 +166,8 @@ def load_dataset(
     name = str(name_or_path)
     if is_molecule_table(name):
         path = os.path.expanduser(name)
-        return read_molecules(path, smiles=smiles, targets=targets, task=task, group=group, options=options).dataset
+        chosen = {"smiles": smiles, "targets": targets, "task": task, "group": group, "options": options}
+        return read_molecules(path, **chosen, descriptors=(columns or {}).get(descriptor_columns.KIND, ())).dataset
     if options != TableConfig():
         raise InputError(f"{name}: {join_names(vars(options))} can only be chosen of a table ({', '.join(TABLES)})")
     if smiles is None and (read := find_graph_reader(name)):

@@ -25,6 +25,10 @@ class TableConfig(Settings):
     test: str | None = None
     """Another table, whose molecules are the test part; without --valid, some of the training part validate."""
 
+    descriptor_file: str | None = None
+    """Another table, with the columns that --descriptors names and the SMILES of all molecules, as they are written; by
+    default they are columns of the table of molecules itself."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.valid and not self.test:
@@ -37,4 +41,5 @@ class TableConfig(Settings):
 
     def replace_files(self, change: Callable[[str], str | None]) -> "TableConfig":
         """The same settings with ``change`` of each path."""
-        return replace(self, **{part: change(file) for part, file in self.part_files.items()})
+        files = {**self.part_files, "descriptor_file": self.descriptor_file}
+        return replace(self, **{name: change(file) for name, file in files.items() if file is not None})

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.molecules import TABLE_DESCRIPTORS
 from mnagt.graphs.subgraph import induce_subgraph
 from mnagt.inference.ensemble import EnsembleModel
 from mnagt.inference.random_forest import ForestEnsemble
@@ -259,7 +260,8 @@ def deletion_curve(
 
 
 def _without(graph: GraphBatch, is_kept: Bool[Tensor, "nodes"]) -> GraphBatch:
-    """The subgraph of the kept nodes with their features; encodings are computed again."""
+    """The subgraph of the kept nodes with their features; encodings are computed again, but for columns of a table."""
     part, rows = induce_subgraph(graph, is_kept, is_cut=True)
     labels, values = (None if column is None else column[rows] for column in (graph.node_labels, graph.node_values))
-    return replace(part, node_labels=labels, node_values=values)
+    kept = {name: column[rows] for name, column in graph.encodings.items() if name == TABLE_DESCRIPTORS}
+    return replace(part, node_labels=labels, node_values=values, encodings=kept)

@@ -10,7 +10,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.registry import category_meanings
 from mnagt.devices import pick_device
-from mnagt.errors import InputError
+from mnagt.errors import InputError, join_names
 from mnagt.explain import ExplainConfig
 from mnagt.explain.attribution import DeletionCurve
 from mnagt.explain.explanation import Explanation, check_by_deletion, explain
@@ -52,6 +52,7 @@ def explain_to(
     *,
     graphs: Sequence[int] | None = None,
     smiles: str | None = None,
+    descriptors: str | None = None,
     device: str = "auto",
 ) -> list[str]:
     """Write a page that explains the predictions for the graphs that ``predict`` would take; returns a summary.
@@ -59,7 +60,7 @@ def explain_to(
     Attributions of the first graphs are checked by deletion; the kernels' weights are averaged over all.
     """
     trained, chosen_device = load_models([folder], device=device), pick_device(device)
-    about = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
+    about = select_graphs(trained, dataset, graphs=graphs, smiles=smiles, descriptors=descriptors)
     if len(about.indices) == 0:
         raise InputError(f"{dataset}: no graph to explain")
     some = about.indices[: max(config.drawn, config.checked)]
@@ -76,9 +77,11 @@ def explain_to(
         groups.append(_draw_groups("By kind of node, the most common first", statistics.by_type[:SHOWN_TYPES]))
         groups += [_draw_groups(f"By {what} of the graph", statistics.by_class)] if statistics.by_class else []
     weight = trained.settings.get("forest_weight") if trained.forest is not None else None
+    described = trained.settings.get("descriptors", ())
     page = render_page(
         "explain/explain.html",
         forest_weight=weight,
+        descriptors=join_names(described) if described else "",
         title=f"{trained.name} on {Path(dataset).name}",
         origin=trained.origin.get("dataset", "graphs"),
         zeroed=zeroed,
@@ -98,7 +101,8 @@ def explain_to(
         f"removed, over {zeroed.graphs} of them; below 1 is better than a random order",
         f"the colours are {zeroed.verdict} for these graphs, as far as nodes set to zero tell",
     ]
-    return lines if weight is None else [*lines, "the random forest is part of the prediction and not of the colours"]
+    apart = ["the random forest"] * (weight is not None) + ["what descriptors contribute"] * bool(described)
+    return [*lines, *(f"{what} is part of the prediction and not of the colours" for what in apart)]
 
 
 def _describe_ratio(curve: DeletionCurve) -> str:

@@ -22,6 +22,11 @@ BONDS = (5, 6, 2)
 MOLECULES = Features(Columns(ATOMS), Columns(BONDS))
 """The columns of molecules. A model that reads these columns can predict from SMILES."""
 
+COMPUTED_DESCRIPTORS = ("rdkit2d", "morgan")
+"""Names of descriptors that RDKit computes of a molecule's graph; others are columns of a table."""
+TABLE_DESCRIPTORS = "table-descriptors"
+"""The encoding that holds columns of a table: the row of its molecule for each atom."""
+
 MAX_DESCRIPTOR = 1e9
 """Descriptors are cut to this size: some grow with the exponential of a charge."""
 

@@ -26,8 +26,9 @@ from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.traced_batch import TracedBatch
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.migrations import EXPORT_INPUTS
-from mnagt.nn.descriptor_boosting import DescriptorBoosting
-from mnagt.nn.morgan_forest import MorganForest
+from mnagt.nn.descriptor_boosting import Descriptors
+from mnagt.nn.molecule_descriptors import TableColumns
+from mnagt.nn.morgan_forest import MorganBits
 from mnagt.tasks import task_to_dict
 from mnagt.version import __version__
 
@@ -180,11 +181,10 @@ def _encodings(trained: TrainedModel) -> dict[str, int]:
 def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]":
     """The model as a program over inputs of any size, and the inputs it was traced on."""
     trained.to("cpu").model.eval()
-    if isinstance(trained.model, MorganForest | DescriptorBoosting):
-        what = "fingerprints" if isinstance(trained.model, MorganForest) else "descriptors"
+    if any(isinstance(part, MorganBits | Descriptors | TableColumns) for part in trained.model.modules()):
         raise InputError(
-            f"a {trained.name} cannot be exported: its {what} are RDKit's, which no exported file can call; use "
-            "`mnagt serve` or load_model"
+            f"this {trained.name} cannot be exported: it reads fingerprints or descriptors, which no exported file can "
+            "compute; use `mnagt serve` or load_model"
         )
     model = ExportedModel(trained)
     inputs = export_inputs(random_graphs(trained.model.features, _TRACED), trained)

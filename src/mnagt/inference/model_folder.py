@@ -20,8 +20,9 @@ from mnagt.attention.mixers import MIXERS
 from mnagt.data.categories import align_categories
 from mnagt.data.in_memory import read_graphs
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.descriptor_columns import KIND as DESCRIPTORS
 from mnagt.data.registry import DATASETS
-from mnagt.errors import InputError, quote
+from mnagt.errors import InputError, join_names, quote
 from mnagt.files import read_json, write_json, write_text
 from mnagt.graphs.features import Features
 from mnagt.inference.calibration import Calibration
@@ -211,6 +212,12 @@ class TrainedModel(HubMixin):
 
     def align(self, dataset: PackedDataset, *, unknown_as_none: bool = False) -> PackedDataset:
         """The graphs with categories numbered as in training (``align_categories``), or an error where it cannot."""
+        has, reads = (tuple(columns.get(DESCRIPTORS, ())) for columns in (dataset.columns, self.columns))
+        if has != reads and reads:
+            raise InputError(
+                f"{dataset.name}: the model reads {join_names(reads)} beside the graphs, and these have "
+                f"{join_names(has)}; give a table of molecules with these columns, or one of them alone (--descriptors)"
+            )
         return align_categories(
             dataset,
             self.model.features,

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers import descriptor_columns
 from mnagt.data.readers.code import read_functions
 from mnagt.data.readers.code_trees import encode_functions
 from mnagt.data.readers.molecule_table import read_molecule_file
@@ -21,6 +22,7 @@ from mnagt.data.readers.smiles import FEATURES, read_smiles
 from mnagt.data.readers.text_table import TABLES, Table
 from mnagt.data.registry import find_graph_reader, is_molecule_table, load_dataset
 from mnagt.data.splits import PARTS
+from mnagt.data.table_config import TableConfig
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
 from mnagt.files import write_atomically, write_json
@@ -44,6 +46,7 @@ def evaluate(
     device: str = "auto",
     smiles: str | None = None,
     targets: Sequence[str] | None = None,
+    descriptors: str | None = None,
 ) -> dict[str, Any]:
     """Score the model in a folder on a part of its data set, or on all graphs of another.
 
@@ -54,6 +57,7 @@ def evaluate(
         device: cpu, cuda, ...; auto takes a GPU if there is one.
         smiles: The column of SMILES of another table; by default named as in training.
         targets: Its target columns; by default named as in training.
+        descriptors: A table with the columns that the model reads beside the graph; by default another table's own.
 
     Returns:
         The number of graphs, all metrics of the task, the one that chose the epoch first, and their ``intervals``:
@@ -67,7 +71,7 @@ def evaluate(
         raise InputError(f"part must be one of {', '.join(PARTS)} or all, got {part!r}")
     folder, trained = Path(folder), load_models([folder], device=device)
     if dataset is None:
-        if smiles or targets:
+        if smiles or targets or descriptors:
             raise InputError(
                 "columns can only be chosen of another table (--dataset); the model keeps those of its own"
             )
@@ -78,6 +82,7 @@ def evaluate(
             "smiles": smiles or run.smiles,
             "targets": targets or trained.task.target_columns(None) or run.targets,
         }
+        columns |= {"columns": trained.columns, "options": TableConfig(descriptor_file=descriptors)}
         graphs = load_dataset(dataset, **columns, task=trained.task)
     elif smiles is None and find_graph_reader(dataset):
         chosen = targets or trained.task.target_columns(None) or _run_config(trained).targets
@@ -142,6 +147,7 @@ def predict(
     *,
     graphs: Sequence[int] | None = None,
     smiles: str | None = None,
+    descriptors: str | None = None,
     device: str = "auto",
     level: float | None = None,
 ) -> dict[str, list]:
@@ -152,6 +158,7 @@ def predict(
         dataset: Name or path of a data set, a table of molecules, one SMILES, or a Python file, to name functions.
         graphs: Only these graphs, rows or functions, counted from 0.
         smiles: The column of SMILES of a table; by default named as in training, or guessed.
+        descriptors: A table with the columns that the model reads beside the graph; by default those of ``dataset``.
         device: cpu, cuda, ...; auto takes a GPU if there is one.
         level: Add prediction sets or intervals of this coverage (0.9); the model must be calibrated.
 
@@ -167,7 +174,7 @@ def predict(
     """
     folders = [folder] if isinstance(folder, Path | str) else list(folder)
     trained = load_models(folders, is_calibrated=level is not None, device=device)
-    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
+    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles, descriptors=descriptors)
     if not is_source(dataset):
         return selected.join(trained.predict(selected.graphs, selected.indices, pick_device(device), level=level))
     if level is not None:
@@ -187,6 +194,7 @@ def embed_to(
     *,
     graphs: Sequence[int] | None = None,
     smiles: str | None = None,
+    descriptors: str | None = None,
     device: str = "auto",
 ) -> tuple[int, int]:
     """Write the embedding of each graph that ``predict`` would predict for; their number and dimension.
@@ -199,7 +207,7 @@ def embed_to(
     if out.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise InputError(f"{out}: Parquet needs pyarrow, which is not installed: pip install 'mnagt[parquet]'")
     trained = load_model(folder)
-    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
+    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles, descriptors=descriptors)
     if len(selected.indices) == 0:
         raise InputError(f"{dataset}: no graph to embed")
     embedded = trained.embed(selected.graphs, selected.indices, pick_device(device))
@@ -256,11 +264,16 @@ class SelectedGraphs:
 
 
 def select_graphs(
-    trained: TrainedModel, dataset: str, *, graphs: Sequence[int] | None = None, smiles: str | None = None
+    trained: TrainedModel,
+    dataset: str,
+    *,
+    graphs: Sequence[int] | None = None,
+    smiles: str | None = None,
+    descriptors: str | None = None,
 ) -> SelectedGraphs:
     """The graphs that ``predict`` predicts for, as ``trained`` reads them."""
     if is_molecule_table(dataset):
-        return _select_rows(read_molecule_file(Path(dataset).expanduser()), trained, graphs, smiles)
+        return _select_rows(read_molecule_file(Path(dataset).expanduser()), trained, graphs, smiles, descriptors)
     if smiles is not None:
         raise InputError(f"{dataset}: a column can only be chosen of a table ({', '.join(TABLES)})")
     if is_source(dataset):
@@ -278,28 +291,33 @@ def select_graphs(
         if refused := read_smiles([dataset]).refused:
             reason = refused[0].reason
             raise InputError(f"{dataset!r} cannot be read as a molecule ({reason}); and {error}") from None
-        return _select_rows(Table(dataset, {"smiles": [dataset]}, [1]), trained, graphs, "smiles")
+        return _select_rows(Table(dataset, {"smiles": [dataset]}, [1]), trained, graphs, "smiles", descriptors)
     indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
     ids = [all_ids[index] for index in indices.tolist()]
     names = [f"graph {each}" for each in ids]
     return SelectedGraphs(source, indices, names, {"graph": ids}, torch.arange(len(indices)))
 
 
-def _select_rows(table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None) -> SelectedGraphs:
+def _select_rows(
+    table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None, descriptors: str | None
+) -> SelectedGraphs:
     table = table.select(_check_indices(rows, len(table), f"{table.label} has rows").tolist())
     in_training = _run_config(trained).smiles
     column = table.find_smiles_column(smiles or (in_training if in_training in table.columns else None))
     molecules = read_smiles(table.column(column), name=table.name)
-    trained.align(molecules.graphs)
+    kept = molecules.kept.tolist()
+    described = trained.columns.get(descriptor_columns.KIND, ())
+    graphs = descriptor_columns.with_descriptors(molecules.graphs, table.select(kept), column, described, descriptors)
+    trained.align(graphs)
     if molecules.refused:
         _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table))
-    kept, notes = molecules.kept.tolist(), {row.row: row.reason for row in molecules.refused}
+    notes = {row.row: row.reason for row in molecules.refused}
     named = table.find_name_column()
     names = [f"line {table.lines[row]}" for row in kept]
     if named is not None:
         given = table.column(named)
         names = [f"{given[row]}, {line}" if given[row] else line for row, line in zip(kept, names, strict=True)]
-    return SelectedGraphs(molecules.graphs, torch.arange(len(kept)), names, table.columns, molecules.kept, notes)
+    return SelectedGraphs(graphs, torch.arange(len(kept)), names, table.columns, molecules.kept, notes)
 
 
 def _check_indices(graphs: Sequence[int] | None, count: int, has: str) -> Int[Tensor, "some"]:

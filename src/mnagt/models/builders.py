@@ -6,11 +6,21 @@ from torch import nn
 
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
+from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.models.config import ModelConfig, ReadoutConfig, TransformerLayerConfig, WLConfig
+from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, MOLECULES
+from mnagt.models.config import (
+    DescriptorConfig,
+    ModelConfig,
+    ReadoutConfig,
+    TransformerLayerConfig,
+    WidthConfig,
+    WLConfig,
+)
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import IdentityResidual, Layer, PostNormLayer, feed_forward
+from mnagt.nn.molecule_descriptors import MoleculeDescriptors
 from mnagt.nn.norms import LayerNorm, Norm, pre_norms
 from mnagt.nn.readouts import READOUTS, Concat, Readout
 from mnagt.nn.wl_features import WLFeatures
@@ -29,8 +39,8 @@ def make_model(
     """A model of these layers, with the default head.
 
     ``encoder`` replaces an encoder of the nodes' columns, ``readout`` the one that ``config`` names. ``layers`` are
-    modules from (x, graph) to x; a generator makes them after the encoder. WL subtree features that ``config`` asks for
-    stand beside the readout.
+    modules from (x, graph) to x; a generator makes them after the encoder. What ``config`` asks for beside the readout
+    (``make_beside``) stands there.
 
     >>> from mnagt.nn.convolutions import GIN
     >>> make_model(ReadoutConfig(dim=8, readout="mean"), Features(), 3, [GIN(8)]).readout
@@ -41,10 +51,26 @@ def make_model(
     if readout is None:
         assert isinstance(config, ReadoutConfig)
         readout = READOUTS[config.readout](config.dim)
-    if isinstance(config, WLConfig) and config.wl_iterations:
-        readout = Concat([readout, make_wl_features(config)])
+    if beside := make_beside(config, features):
+        readout = Concat([readout, *beside])
     head = make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, head_dropout)
     return GraphModel(encoder, layers, readout, head, features)
+
+
+def make_beside(config: WidthConfig, features: Features) -> list[Readout]:
+    """The readouts that ``config`` asks for beside that of the nodes: WL subtree features, descriptors."""
+    beside: list[Readout] = []
+    if isinstance(config, WLConfig) and config.wl_iterations:
+        beside.append(make_wl_features(config))
+    if isinstance(config, DescriptorConfig) and config.descriptors:
+        computed = [name for name in config.descriptors if name in COMPUTED_DESCRIPTORS]
+        if computed and features != MOLECULES:
+            raise InputError(
+                f"RDKit computes {computed[0]} of molecules, with the columns that SMILES and OGB's molecules have, "
+                "and these graphs have others; leave out --descriptors"
+            )
+        beside.append(MoleculeDescriptors(config.dim, config.descriptors, config.descriptor_dropout))
+    return beside
 
 
 def make_wl_features(config: WLConfig) -> WLFeatures:

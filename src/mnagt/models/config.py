@@ -107,6 +107,17 @@ class WLConfig(WidthConfig):
 
 
 @dataclass(frozen=True)
+class DescriptorConfig(WidthConfig):
+    """Descriptors of the whole molecule beside the readout."""
+
+    descriptors: tuple[str, ...] = ()
+    """Numbers of the whole molecule beside the graph: rdkit2d (RDKit's descriptors), morgan (a Morgan fingerprint), the
+    name of a column, or a table (my.csv) for all its columns of numbers; several with commas between."""
+    descriptor_dropout: Fraction = 0.2
+    """Share of them dropped in training."""
+
+
+@dataclass(frozen=True)
 class SplitHeadsConfig(ModelConfig):
     """Attention heads that share the width of nodes evenly."""
 

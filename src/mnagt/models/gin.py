@@ -10,14 +10,14 @@ from typing import Annotated
 
 from mnagt.graphs.features import Features
 from mnagt.models.builders import make_model
-from mnagt.models.config import ConvolutionConfig, HeadDropoutConfig, ReadoutConfig, WLConfig
+from mnagt.models.config import ConvolutionConfig, DescriptorConfig, HeadDropoutConfig, ReadoutConfig, WLConfig
 from mnagt.nn.convolutions import Block, convolution
 from mnagt.nn.graph_model import GraphModel
 from mnagt.settings import OneOf
 
 
 @dataclass(frozen=True)
-class GinConfig(WLConfig, ReadoutConfig, ConvolutionConfig, HeadDropoutConfig):
+class GinConfig(WLConfig, DescriptorConfig, ReadoutConfig, ConvolutionConfig, HeadDropoutConfig):
     """Settings of ``gin``.
 
     >>> GinConfig(conv="gine").conv

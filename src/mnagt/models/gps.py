@@ -21,6 +21,7 @@ from mnagt.models.builders import make_model
 from mnagt.models.config import (
     AttentionDropoutConfig,
     ConvolutionConfig,
+    DescriptorConfig,
     ReadoutConfig,
     ReadoutName,
     Repeats,
@@ -38,7 +39,7 @@ from mnagt.settings import Fraction, NonNegativeInt, OneOf
 
 
 @dataclass(frozen=True)
-class GpsConfig(WLConfig, ReadoutConfig, ConvolutionConfig, SplitHeadsConfig, AttentionDropoutConfig):
+class GpsConfig(WLConfig, DescriptorConfig, ReadoutConfig, ConvolutionConfig, SplitHeadsConfig, AttentionDropoutConfig):
     depth: Repeats = 5
     conv: Annotated[str, OneOf({"auto", "gated", *CONVOLUTIONS})] = "auto"
     """Message passing beside attention: gin, gcn, gine and gcne (read edges), gated (reads edges, and changes them

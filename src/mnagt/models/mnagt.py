@@ -18,8 +18,16 @@ from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
 from mnagt.errors import InputError
 from mnagt.graphs.features import Columns, Features
-from mnagt.models.builders import make_wl_features
-from mnagt.models.config import GnnTransformerConfig, HeadDropoutConfig, NormName, OptionalRepeats, Repeats, WLConfig
+from mnagt.models.builders import make_beside
+from mnagt.models.config import (
+    DescriptorConfig,
+    GnnTransformerConfig,
+    HeadDropoutConfig,
+    NormName,
+    OptionalRepeats,
+    Repeats,
+    WLConfig,
+)
 from mnagt.nn.convolutions import CONVOLUTIONS, Block, convolution
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.gated_gcn import GatedGcn, GatedStack
@@ -97,7 +105,7 @@ class MnagtNetworkConfig(GnnTransformerConfig, HeadDropoutConfig):
 
 
 @dataclass(frozen=True)
-class MnagtConfig(WLConfig, MnagtNetworkConfig):
+class MnagtConfig(WLConfig, DescriptorConfig, MnagtNetworkConfig):
     """Settings of ``mnagt``.
 
     >>> MnagtConfig(max_hop=2).resolve(Features(), outputs=2).wl_iterations
@@ -119,7 +127,7 @@ class MnagtConfig(WLConfig, MnagtNetworkConfig):
 def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
     """Multi-neighbourhood attention, GNN-built kernels, WL subtree features (the default)."""
     config = config.resolve(features, outputs)
-    return make_network(config, features, outputs, [make_wl_features(config)] if config.wl_iterations else [])
+    return make_network(config, features, outputs, make_beside(config, features))
 
 
 def make_network(

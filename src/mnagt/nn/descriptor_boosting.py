@@ -1,5 +1,7 @@
 """Gradient-boosted trees over RDKit's descriptors, as tensors."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -31,9 +33,17 @@ class Descriptors(Readout):
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         found = graph.encodings.get(DESCRIPTORS)
         found = rdkit_descriptors(graph, NUM_DESCRIPTORS) if found is None else found
-        rows = torch.full((graph.num_graphs, NUM_DESCRIPTORS), torch.nan, device=found.device)
-        has_nodes = graph.sizes > 0
-        return rows.index_put((has_nodes,), found[graph.node_ptr[:-1][has_nodes].long()])
+        return take_first_rows(found, graph)
+
+
+def take_first_rows(
+    encoding: Float[Tensor, "nodes columns"], graph: GraphBatch, missing: float = math.nan
+) -> Float[Tensor, "graphs columns"]:
+    """The row of each graph's first node; ``missing`` for a graph without nodes."""
+    if not len(encoding):
+        return encoding.new_full((graph.num_graphs, encoding.shape[1]), missing)
+    rows = encoding[graph.node_ptr[:-1].clamp(max=len(encoding) - 1).long()]
+    return rows.where((graph.node_ptr.diff() > 0)[:, None], missing)
 
 
 class BoostedTrees(nn.Module):

@@ -64,6 +64,11 @@ class TrainConfig(Settings):
     of the logarithm, normal scores of the ranks, or the values as they are."""
     label_smoothing: Fraction = 0.0
     """Share of each target that the loss spreads evenly over all classes; 0 for none."""
+    init_from: str | None = None
+    """Folder of another run whose weights training starts from (transfer), with its settings of the model; the head
+    starts anew where the targets are others."""
+    freeze: Literal["none", "encoder"] = "none"
+    """What is not trained: with encoder, all but the head."""
     precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
     """Arithmetic of products: fp32, tf32 (fp32 that a GPU multiplies with 10 bits), bf16 (throughout; fastest on
     a GPU); auto is tf32 on a GPU, fp32 on a CPU."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
+from mnagt.graphs.molecules import TABLE_DESCRIPTORS
 from mnagt.tasks import task_to_dict
 
 _COLUMNS = ("node_labels", "node_values", "edge_labels", "edge_values")
@@ -36,6 +37,8 @@ def dataset_fingerprint(dataset: PackedDataset) -> dict[str, Any]:
             dtype = torch.float32 if tensor.is_floating_point() else torch.int64
             for chunk in tensor.split(_CHUNK):
                 digest.update(chunk.to("cpu", dtype).contiguous().numpy().data)
+    if (described := dataset.encodings.get(TABLE_DESCRIPTORS)) is not None:
+        digest.update(TABLE_DESCRIPTORS.encode() + described.cpu().contiguous().numpy().tobytes())
     names = {column: list(names) for column, names in dataset.vocabularies.items()}
     later = _LATER_FIELDS.get(dataset.task.kind, {})
     task = {name: value for name, value in task_to_dict(dataset.task).items() if later.get(name, ...) != value}

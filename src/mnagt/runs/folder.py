@@ -1,16 +1,19 @@
 """Reading the folder of a run: its settings, its data set and its split."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.descriptor_columns import KIND, find_descriptor_columns
 from mnagt.data.readers.split_columns import SplitColumn
-from mnagt.data.registry import load_dataset
+from mnagt.data.registry import is_molecule_table, load_dataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError, quote
 from mnagt.files import read_json
+from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS
 from mnagt.runs.config import RunConfig
 from mnagt.runs.fingerprint import dataset_fingerprint, matches_fingerprint
 from mnagt.runs.recipes import parse_run_config
@@ -38,14 +41,29 @@ _COLUMN_HOLDS: dict[str, Literal["groups", "times"]] = {"group": "groups", "time
 def load_run_dataset(config: RunConfig) -> PackedDataset:
     """Load the data set that a run is about."""
     column = config.split.column
+    described = [name for name in config.settings.get("descriptors", ()) if name not in COMPUTED_DESCRIPTORS]
     return load_dataset(
         config.dataset,
         smiles=config.smiles,
         targets=config.targets,
         task=config.task,
         group=column and SplitColumn(column, _COLUMN_HOLDS.get(config.split.kind, "parts")),
+        columns={KIND: described} if described else None,
         options=config.table,
     )
+
+
+def name_descriptors(config: RunConfig) -> RunConfig:
+    """The settings with the names of its columns in place of a table (my.csv) among the model's ``descriptors``."""
+    given = list(config.settings.get("descriptors", ()))
+    files = [name for name in given if is_molecule_table(name)]
+    if not files:
+        return config
+    if len(files) > 1 or config.table.descriptor_file:
+        raise InputError(f"descriptors of one table are read, and there are more ({files[-1]}); join them")
+    names = (*(name for name in given if name not in files), *find_descriptor_columns(Path(files[0]).expanduser()))
+    settings, table = config.settings | {"descriptors": names}, replace(config.table, descriptor_file=files[0])
+    return replace(config, settings=settings, table=table)
 
 
 def read_run_config(folder: Path) -> RunConfig:

@@ -21,6 +21,7 @@ from mnagt.inference.random_forest import ForestEnsemble, RandomForest
 from mnagt.models.registry import MODELS, resolve_settings
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.module_model import ModuleModel
+from mnagt.nn.molecule_descriptors import MoleculeDescriptors
 from mnagt.nn.wide_and_deep import WideAndDeep
 from mnagt.nn.wl_features import COLOURS, WLFeatures
 from mnagt.runs.config import RunConfig, TrainConfig
@@ -33,6 +34,7 @@ from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
 from mnagt.training.sklearn_trainer import SklearnTrainer
 from mnagt.training.trainer import Trainer
+from mnagt.training.transfer import copy_weights, load_source
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,10 @@ def fit_model(
     device = pick_device(config.device) if device is None else device
     config = resolve_defaults(config, dataset, split)
     task = fit_task(config.train, dataset, split.train)
-    settings = resolve_settings(config.model, config.settings, dataset.features, task.num_outputs)
+    source, features = load_source(config), dataset.features
+    if source is not None:
+        dataset, features = source.align(dataset), source.model.features
+    settings = resolve_settings(config.model, config.settings, features, task.num_outputs)
     config, wide = replace(config, settings=settings), {}
     if MODELS[config.model].has_wide_part:
         fit = partial(fit_wide, config, dataset, split, task, should_stop=should_stop)
@@ -140,7 +145,7 @@ def fit_model(
         config = replace(config, settings=settings | chosen)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
-        model = build_or_explain(config.model, config.settings, dataset.features, task.num_outputs)
+        model = build_or_explain(config.model, config.settings, features, task.num_outputs)
     common: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "reporter": reporter}
     common |= {"should_stop": should_stop, "ranks": ranks}
     if MODELS[config.model].is_fitted_by_sklearn:
@@ -154,6 +159,8 @@ def fit_model(
         check_can_grow(task, dataset.targets)
     forest = forest if with_forest else None
     dataset = fit_preprocessing(model, dataset, split.train, {} if forest is None else forest.encodings)
+    if source is not None:
+        copy_weights(source, model, task)
     check_memory(model, dataset, config.train, device)
     with explain_out_of_memory(device, config):
         on_start(config)
@@ -186,11 +193,16 @@ def fit_task(config: TrainConfig, dataset: PackedDataset, train: Int[Tensor, "so
 def fit_preprocessing(
     model: GraphModel, dataset: PackedDataset, train: Int[Tensor, "some"], more: dict[str, int] | None = None
 ) -> PackedDataset:
-    """Fit the WL vocabulary of ``model``, if it has one, to ``train``; the data set with its encodings and ``more``."""
+    """Fit the WL vocabulary and the scaling of descriptors of ``model``, if it has them, to ``train``.
+
+    Returns the data set with the model's encodings and ``more``.
+    """
     if isinstance(model, ModuleModel):
         model.fit_columns(dataset.columns, dataset.vocabularies)
     dataset = with_encodings(dataset, model.encodings | (more or {}))
     for module in model.modules():
         if isinstance(module, WLFeatures):
             module.fit_vocabulary(*dataset.select_encoding(COLOURS, train))
+        elif isinstance(module, MoleculeDescriptors):
+            module.fit_scaling(dataset.batch(chunk) for chunk in train.split(1024))
     return dataset

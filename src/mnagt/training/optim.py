@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from mnagt import ops
+from mnagt.errors import InputError
 from mnagt.migrations import parameters_of_0_1
+from mnagt.nn.graph_model import GraphModel
 from mnagt.runs.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -32,10 +34,18 @@ def adamw(model: nn.Module, config: TrainConfig) -> "ClippedAdamW | FlatAdamW":
 
 def decay_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
     """The model's parameters as an optimiser takes them: matrices, which decay, and vectors, which do not."""
-    decayed = [p for p in model.parameters() if p.ndim >= 2]
-    spared = [p for p in model.parameters() if p.ndim < 2]
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    decayed, spared = [p for p in parameters if p.ndim >= 2], [p for p in parameters if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": decay}, {"params": spared, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
+
+
+def freeze_encoder(model: nn.Module) -> nn.ModuleList:
+    """Leave only the head of ``model`` to be trained; returns the other parts, which belong in evaluation mode."""
+    if not isinstance(model, GraphModel):
+        raise InputError("only a model with an encoder and a head can be frozen in part; leave out freeze")
+    frozen = nn.ModuleList(part for name, part in model.named_children() if name != "head")
+    return frozen.requires_grad_(False)
 
 
 class ClippedAdamW(torch.optim.AdamW):

@@ -25,7 +25,7 @@ from mnagt.inference.model_folder import CONFIG, TrainedModel, load_model
 from mnagt.models.registry import full_settings, use_module
 from mnagt.runs.config import RunConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
-from mnagt.runs.folder import LAST, RESULT, RUN, SPLIT, load_run_dataset, read_run_config, read_split
+from mnagt.runs.folder import LAST, RESULT, RUN, SPLIT, load_run_dataset, name_descriptors, read_run_config, read_split
 from mnagt.runs.options import apply_options, leave_open
 from mnagt.runs.recipes import find_recipe, read_recipe
 from mnagt.runs.split import choose_split, describe_absent_classes, describe_small_sample, describe_split
@@ -33,6 +33,7 @@ from mnagt.training.distributed import Ranks, join_ranks
 from mnagt.training.fit_model import FittedModel, Result, fit_model
 from mnagt.training.memory_check import explain_out_of_memory
 from mnagt.training.progress import METRICS, Reporter, RunLogs
+from mnagt.training.transfer import describe_shared_graphs, inherit_settings
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +107,8 @@ def train(
         named = ranks.broadcast_from_rank0(lambda: choose_split(config.split, dataset))
         if ranks.is_first:
             logger.info("%s", describe_split(named, dataset))
-            small = describe_small_sample(named.split, dataset)
-            for warning in (*describe_absent_classes(named.split, dataset), *([small] if small else [])):
+            found = describe_small_sample(named.split, dataset), describe_shared_graphs(config, dataset, named.split)
+            for warning in (*describe_absent_classes(named.split, dataset), *filter(None, found)):
                 logger.warning("%s", warning)
         split = keep_share(named.split, config.train.train_share, config.train.seed)
         return _run(config, dataset, split, out, reporter, tensorboard, ranks)
@@ -145,6 +146,7 @@ def _pack(graphs: Any, target: Sequence[str] | str | None, task: str) -> PackedD
 def resolve_run(config: RunConfig, dataset: PackedDataset | None) -> tuple[RunConfig, PackedDataset]:
     """The settings of a new run in full, and graphs that can be learned from."""
     where = "give them: from_graphs(graphs, targets), or y of each graph"
+    config = name_descriptors(config)
     if dataset is None:
         dataset = load_run_dataset(config)
         where = "name the columns that hold them (--target)"
@@ -159,6 +161,7 @@ def resolve_run(config: RunConfig, dataset: PackedDataset | None) -> tuple[RunCo
             config = replace(config, dataset=str(path.resolve()), table=table)
     if not dataset.task.is_labelled:
         raise InputError(f"{dataset.name}: no targets to learn from; {where}")
+    config = inherit_settings(config)
     return replace(config, settings=full_settings(config.model, config.settings)), dataset
 
 
@@ -272,8 +275,8 @@ def _describe_origin(fitted: FittedModel, split: Split, result: Result) -> dict[
 
 def _without_paths(config: RunConfig, name: str) -> RunConfig:
     """The settings as a model keeps them, with the name of the data set for its path."""
-    table = config.table.replace_files(lambda file: None)
-    return replace(config, dataset=name, split=replace(config.split, folder=None), table=table)
+    table, train = config.table.replace_files(lambda file: None), replace(config.train, init_from=None)
+    return replace(config, dataset=name, split=replace(config.split, folder=None), table=table, train=train)
 
 
 @contextmanager

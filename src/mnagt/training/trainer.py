@@ -33,7 +33,15 @@ from mnagt.tasks import Task
 from mnagt.training.cuda_graphs import CapturedOutputs, CapturedSteps
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.nan_guard import Step, Watch, are_finite
-from mnagt.training.optim import adamw, learning_rate, load_optimizer, optimizer_state, optimizer_tensors, set_rate
+from mnagt.training.optim import (
+    adamw,
+    freeze_encoder,
+    learning_rate,
+    load_optimizer,
+    optimizer_state,
+    optimizer_tensors,
+    set_rate,
+)
 from mnagt.training.progress import Reporter
 
 logger = logging.getLogger(__name__)
@@ -125,6 +133,7 @@ class Trainer:
         self.split, self.task, self.config = split, task, config
         self.checkpoint, self.should_stop, self.ranks = checkpoint, should_stop, ranks
         self.reporter = reporter or Reporter()
+        self._frozen = freeze_encoder(model) if config.freeze == "encoder" else nn.ModuleList()
         self.optimizer = adamw(model, config)
         self._watch = Watch(self.optimizer.seen, self._stop_at)
         self._network: nn.Module = model
@@ -190,6 +199,7 @@ class Trainer:
         order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + at.epoch)
         total = torch.tensor(at.loss, dtype=torch.float64, device=self.device)
         self.model.train()
+        self._frozen.eval()
         for graphs in self.dataset.batch_indices(self.split.train, self.config.batch_size, order, at.step):
             set_rate(self.optimizer, self._rate(at.epoch * self.steps_per_epoch + at.step))
             total += self._step(graphs) * len(graphs)

@@ -3,11 +3,12 @@
 import csv
 import gzip
 import logging
+import re
 from pathlib import Path
 
 import pytest
 
-from mnagt import load_dataset
+from mnagt import load_dataset, load_model
 from mnagt.cli import main
 from mnagt.data.readers.molecule_table import read_molecule_file
 from mnagt.errors import InputError
@@ -163,3 +164,32 @@ def test_few_rows_are_reported_with_what_a_figure_is_worth(esol, write, tmp_path
     assert "my: 40 graphs are few. The test part has 4: an RMSE measured on it has a 95 % interval of about ±69 %" in (
         caplog.text
     )
+
+
+@pytest.mark.real_data
+def test_a_run_says_which_split_it_used_by_default_with_sizes_balance_and_duplicates(data_root, tmp_path, caplog):
+    with gzip.open(data_root / "ogbg_molbbbp" / "mapping" / "mol.csv.gz", "rt") as file:
+        (tmp_path / "bbbp.csv").write_text("".join(line for line, _ in zip(file, range(601), strict=False)))
+    with caplog.at_level(logging.INFO):
+        assert main(["train", str(tmp_path / "bbbp.csv"), "--out", str(tmp_path / "run"), *TINY]) == 0
+    told = caplog.text.partition("bbbp: split scaffold (the default for molecules)")[2].split("\n")[1:5]
+    assert told[0].startswith("  train  480  0: ")
+    assert [line.split()[:2] for line in told[1:3]] == [["valid", "60"], ["test", "60"]]
+    assert re.fullmatch(r"  duplicates: \d+ molecules in \d+ rows, \d+ with different targets", told[3])
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("transform", ["log", "rank"])
+def test_one_outlier_of_a_real_column_spoils_the_scale_only_if_it_is_not_transformed(transform, esol, write, tmp_path):
+    rows = [(smiles, str(1e6 if i == 7 else float(value) + 12)) for i, (smiles, value, _) in enumerate(esol)]
+    path, spread = write(rows), {}
+    for name in ("standardise", transform):
+        out = tmp_path / name
+        words = ["--target-transform", name, "--out", str(out), "--split", "random", "--epochs", "2", *TINY[:6]]
+        assert main(["train", str(path), *words, "--device", "cpu"]) == 0
+        task = load_model(out).task
+        assert isinstance(task, Regression)
+        standard = task.standardise(load_dataset(path).targets)
+        spread[name] = standard[8:].std().item()
+    assert spread["standardise"] < 0.01
+    assert spread[transform] > 0.05

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mnagt.data import cache
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.descriptor_columns import with_descriptors
 from mnagt.data.readers.duplicates import check_parts, resolve_duplicates
 from mnagt.data.readers.sdf import SUFFIX, read_sdf
 from mnagt.data.readers.smiles import VERSION, RefusedRow, find_duplicates, get_smiles, rdkit_version, read_smiles
@@ -72,6 +73,7 @@ def read_molecules(
     targets: Sequence[str] | None = None,
     task: str | Task = "auto",
     group: str | SplitColumn | None = None,
+    descriptors: Sequence[str] = (),
     options: TableConfig = TableConfig(),
 ) -> MoleculeTable:
     """Read a table of molecules.
@@ -84,6 +86,7 @@ def read_molecules(
             two values or of texts is single-label, several columns of 0 and 1 are multi-label, other numbers are
             regression.
         group: The column that a split reads; see ``load_dataset``.
+        descriptors: Columns of numbers that a model reads beside the graph.
         options: How the table is read: what is done about duplicates.
 
     >>> from mnagt import read_molecules
@@ -95,7 +98,7 @@ def read_molecules(
     group = SplitColumn(group) if isinstance(group, str) else group
     targets = targets if isinstance(task, str) else task.target_columns(targets)
     parts, split_column = find_part_columns(table), group.name if group else column
-    names = table.find_target_columns(targets, (column, split_column, *parts))
+    names = table.find_target_columns(targets, (column, split_column, *parts, *descriptors))
     announce_unused(table, [name for name in parts if name not in (*names, split_column)])
     task, values, has_target = read_targets(table, names, task)
     texts = [" ".join(text.split()) for text in table.column(column)]
@@ -106,6 +109,9 @@ def read_molecules(
     molecules = MoleculeTable(dataset, table, column, names, kept, refused)
     if not len(kept):
         raise InputError(f"{molecules}; nothing is left")
+    rows = table.select(kept.tolist())
+    dataset = with_descriptors(dataset, rows, column, descriptors, options.descriptor_file)
+    molecules = replace(molecules, dataset=dataset)
     if refused:
         _log.warning("%s", molecules)
     return _resolve_rows(molecules, part, group, options)

@@ -120,14 +120,14 @@ class Table:
             if found := [c for c in self.columns if c not in others and fnmatchcase(c, name)]:
                 return found
             raise InputError(f"{self.label}: no column is like {quote(name)} (--target); {self._available}")
-        reasons = {c: self._why_no_target(c) for c in self.columns if c not in others}
+        reasons = {c: self.why_no_target(c) for c in self.columns if c not in others}
         left_out = [f"{c} ({reason})" for c, reason in reasons.items() if reason]
         if found := [c for c, reason in reasons.items() if not reason]:
             _log.info("%s: targets are %s; left out: %s", self.label, join_names(found), join_names(left_out))
             return found
         raise InputError(f"{self.label}: no column of numbers to learn; left out: {join_names(left_out)}")
 
-    def _why_no_target(self, name: str) -> str:
+    def why_no_target(self, name: str) -> str:
         """Why ``all`` leaves a column out; empty if it does not."""
         texts = [text for text in self.column(name) if text.lower() not in MISSING]
         words = re.split(r"[^a-z]+", name.lower())
@@ -286,7 +286,7 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
     """
     if not names:
         return Unlabelled(), torch.zeros(len(table), 0), np.ones(len(table), bool)
-    columns = [convert_decimal_commas(_read_column(table, name)) for name in names]
+    columns = [convert_decimal_commas(read_column(table, name)) for name in names]
     if isinstance(task, str):
         for column in columns:
             if not column.values:
@@ -317,11 +317,12 @@ def _report_outliers(task: Task, columns: Sequence[TargetColumn]) -> None:
 
 def has_any_target(table: Table, names: Sequence[str]) -> Bool[np.ndarray, "rows"]:
     """Which rows have a value in any of these columns."""
-    columns = [_read_column(table, name).texts for name in names]
+    columns = [read_column(table, name).texts for name in names]
     return np.array([any(texts) for texts in zip(*columns, strict=True)], bool)
 
 
-def _read_column(table: Table, name: str) -> TargetColumn:
+def read_column(table: Table, name: str) -> TargetColumn:
+    """The texts of a column, empty where they stand for a missing value."""
     texts = ["" if text.lower() in MISSING else text for text in table.column(name)]
     return TargetColumn(name, texts, table.label, lambda row: table.locate(row, name))
 

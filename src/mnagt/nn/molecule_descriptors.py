@@ -1,0 +1,104 @@
+"""Descriptors of the whole molecule beside the readout: a linear map of their standardised values."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mnagt.dropout import Dropout
+from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, TABLE_DESCRIPTORS
+from mnagt.linear import Linear
+from mnagt.nn.descriptor_boosting import Descriptors, take_first_rows
+from mnagt.nn.morgan_forest import MorganBits
+from mnagt.nn.readouts import Readout
+from mnagt.nn.shapes import GraphVectors, NodeVectors
+
+MAX_DEVIATIONS = 10.0
+"""Standardised values are cut to this size: some descriptors of a few molecules are millions of times the others'."""
+VECTORS = "descriptor-vectors"
+"""The encoding of nodes that holds the vector of their molecule."""
+MORGAN_RADIUS, MORGAN_BITS = 2, 2048
+
+
+class TableColumns(Readout):
+    """Columns of a table, with a row for each molecule; NaN where a value is missing."""
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        return {TABLE_DESCRIPTORS: self.dim}
+
+    def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
+        found = graph.encodings.get(TABLE_DESCRIPTORS)
+        if found is None or found.shape[1] != self.dim:
+            raise InputError(
+                f"the model reads {self.dim} columns of a table beside the graphs, and these graphs come without them; "
+                "give a table of molecules that has them, or the table that has (--descriptors)"
+            )
+        return take_first_rows(found, graph)
+
+
+class MoleculeDescriptors(Readout):
+    """A linear map of descriptors, standardised with mean and deviation of the training part.
+
+    Columns of only 0 and 1 stay as they are. Missing values count as the mean, and columns that are constant in the
+    training part as 0.
+
+    Args:
+        dim: columns of the result.
+        names: 'rdkit2d' for RDKit's descriptors, 'morgan' for a Morgan fingerprint; others are columns of a table.
+        dropout: share of the descriptors dropped in training.
+
+    >>> MoleculeDescriptors(8, ["rdkit2d", "temperature"]).encodings
+    {'rdkit-descriptors': 217, 'table-descriptors': 1}
+    """
+
+    mean: Float[Tensor, "columns"]
+    scale: Float[Tensor, "columns"]
+
+    def __init__(self, dim: int, names: Sequence[str], dropout: float = 0.0) -> None:
+        super().__init__(dim)
+        self.dropout = Dropout(dropout)
+        computed = {"rdkit2d": Descriptors, "morgan": lambda: MorganBits(MORGAN_RADIUS, MORGAN_BITS)}
+        parts: list[Readout] = [computed[name]() for name in COMPUTED_DESCRIPTORS if name in names]
+        if columns := len(set(names) - set(COMPUTED_DESCRIPTORS)):
+            parts.append(TableColumns(columns))
+        self.parts: Sequence[Readout] = nn.ModuleList(parts)  # type: ignore[assignment]
+        width = sum(part.dim for part in self.parts)
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        self.map = Linear(width, dim)
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        return {name: size for part in self.parts for name, size in part.encodings.items()}
+
+    def fit_scaling(self, batches: Iterable[GraphBatch]) -> None:
+        """Compute mean and deviation of each column over the graphs of ``batches``: the training part."""
+        values = torch.cat([self.values(batch).double() for batch in batches])
+        is_known = values.isfinite()
+        count = is_known.sum(dim=0).clamp(min=1)
+        mean = values.nan_to_num().sum(dim=0) / count
+        deviation = ((values - mean).where(is_known, 0).square().sum(dim=0) / count).sqrt()
+        is_binary = ((values == 0) | (values == 1) | ~is_known).all(dim=0)
+        scale = torch.where(deviation > 1e-6 * mean.abs(), 1 / deviation, 0.0)
+        self.mean.copy_(mean.where(~is_binary, 0))
+        self.scale.copy_(scale.where(~is_binary | (scale == 0), 1))
+
+    def values(self, graph: GraphBatch) -> Float[Tensor, "graphs columns"]:
+        """The descriptors as they are; NaN where one is missing."""
+        nothing = torch.zeros(graph.num_nodes, 0, device=graph.device)
+        return torch.cat([part(nothing, graph) for part in self.parts], dim=1)
+
+    def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[NodeVectors, GraphBatch]:
+        """Adds the vector of each molecule to the graph's encodings, before other readouts add nodes."""
+        standard = (self.values(graph) - self.mean) * self.scale
+        standard = standard.nan_to_num().clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS).to(x.dtype)
+        vector = self.map(self.dropout(standard))
+        return x, replace(graph, encodings={**graph.encodings, VECTORS: vector[graph.graph_of_node]})
+
+    def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
+        return take_first_rows(graph.encodings[VECTORS], graph, missing=0.0)

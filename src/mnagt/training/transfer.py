@@ -1,0 +1,84 @@
+"""Transfer: a training that starts from the weights of another run."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mnagt.data.packed import PackedDataset
+from mnagt.data.splits import Split
+from mnagt.errors import InputError, count
+from mnagt.inference.model_folder import TrainedModel, load_model
+from mnagt.models.registry import MODELS
+from mnagt.nn.graph_model import GraphModel
+from mnagt.runs.config import RunConfig
+from mnagt.runs.folder import read_split
+from mnagt.tasks import Task
+
+HEAD = "head."
+"""The tensors of the head have names that begin so; all others are the encoder's."""
+
+_log = logging.getLogger(__name__)
+
+
+def load_source(config: RunConfig) -> TrainedModel | None:
+    """The model whose weights the training starts from; None where it starts from random ones."""
+    folder = config.train.init_from
+    if folder is None:
+        return None
+    source, entry = load_model(Path(folder).expanduser()), MODELS[config.model]
+    if source.name != config.model:
+        raise InputError(
+            f"{folder}: its weights are those of {source.name}, not {config.model}; add --model {source.name}"
+        )
+    if entry.is_fitted_by_sklearn or entry.has_wide_part:
+        raise InputError(f"a {config.model} is fitted by scikit-learn and starts from no weights; leave out --from")
+    return source
+
+
+def inherit_settings(config: RunConfig) -> RunConfig:
+    """The settings with those of the other run's model in place of defaults, and the path of its folder in full."""
+    source = load_source(config)
+    if source is None:
+        return config
+    folder = str(Path(config.train.init_from or "").expanduser().resolve())
+    train = replace(config.train, init_from=folder)
+    return replace(config, settings={**source.settings, **config.settings}, train=train)
+
+
+def copy_weights(source: TrainedModel, model: GraphModel, task: Task) -> None:
+    """Give ``model`` the weights, the WL vocabulary and the scaling of ``source``; the head's where targets agree."""
+    same_targets = task.can_score(source.task)
+    state, given = model.state_dict(), source.model.state_dict()
+    names = [name for name in state if same_targets or not name.startswith(HEAD)]
+    for name in names:
+        if name not in given or given[name].shape != state[name].shape:
+            shape = list(given[name].shape) if name in given else "not there"
+            raise InputError(
+                f"the weights {name} are {list(state[name].shape)}, and {shape} in {source.origin.get('dataset')}'s "
+                "run; leave out settings of the model: without, they are those of the other run"
+            )
+    model.load_state_dict({name: given[name] for name in names}, strict=False)
+    _log.info(
+        "weights are those of the run on %s%s",
+        source.origin.get("dataset", "other graphs"),
+        "" if same_targets else "; the head starts anew, for other targets",
+    )
+
+
+def describe_shared_graphs(config: RunConfig, dataset: PackedDataset, split: Split) -> str | None:
+    """That the other run has trained on graphs of the test part; None where it has not, or its graphs are others."""
+    if config.train.init_from is None:
+        return None
+    try:
+        other = read_split(Path(config.train.init_from), dataset)
+    except InputError:
+        return None
+    shared = int(torch.isin(split.test, torch.cat([other.train, other.valid])).sum())
+    if not shared:
+        return None
+    return (
+        f"{count(shared, 'graph')} of the test part of {len(split.test):,} were in training or validation of "
+        f"{config.train.init_from}: test scores are too good; take the same split"
+    )
