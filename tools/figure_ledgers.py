@@ -17,8 +17,8 @@ NOTHING = "–"
 PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 NAMES = {
     "mnagt": "`mnagt`",
-    "wl-linear": "`wl-linear`, a linear model over WL subtree counts",
-    "morgan-forest": "`morgan-forest`, a random forest over Morgan fingerprints",
+    "wl-linear": "`wl-linear` (counts of WL subtrees)",
+    "morgan-forest": "`morgan-forest` (fingerprints)",
     "gin": "GIN",
     "gin-virtual": "GIN with a virtual node",
     "gps": "GPS",

@@ -65,8 +65,8 @@ def build_accuracy() -> str:
     for data in TU:
         pair = pair_scores(find_scores(data, "wl-linear"), find_scores(data, "mnagt"))
         gaps.append(f"{pair.mean:+.1f} on {data} (p = {pair.p:.2g})")
-    text = "`wl-linear` has no layers and is fitted in seconds. Its mean less that of `mnagt`: "
-    text += f"{', '.join(gaps)}; paired Wilcoxon test over ten splits."
+    text = "`wl-linear` minus `mnagt`, the mean over ten splits with the p-value of a paired Wilcoxon test: "
+    text += f"{', '.join(gaps)}."
     return f"{build_score_table(models, datasets, [paper])}\n\n{text}"
 
 
