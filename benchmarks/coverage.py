@@ -144,7 +144,7 @@ def compute_figures(task: SingleLabel, whole: dict[str, torch.Tensor]) -> dict:
     figures: dict = {"accuracy": task.scores(whole["after"], target)["accuracy"]}
     for when in ("before", "after"):
         found = task.reliability(whole[when], target)
-        figures[when] = {"brier": found.brier, "ece": found.ece}
+        figures[when] = {"brier": found.brier, "ece": found.ece, "bins": bin_confidences(whole[when], target)}
     for level in LEVELS:
         possible = whole[f"set {level}"]
         is_covered = possible[torch.arange(len(target)), target]
@@ -156,6 +156,20 @@ def compute_figures(task: SingleLabel, whole: dict[str, torch.Tensor]) -> dict:
             "size": possible.sum(dim=1).double().mean().item(),
         }
     return figures
+
+
+def bin_confidences(output: torch.Tensor, target: torch.Tensor) -> list[dict[str, float]]:
+    """Graphs by the probability of their predicted class: its mean, the accuracy and the number in each bin of 0.05."""
+    confidence, predicted = output.softmax(dim=1).max(dim=1)
+    index, is_right = (confidence * 20).long().clamp(max=19), (predicted == target).double()
+    return [
+        {
+            "confidence": confidence[index == i].double().mean().item(),
+            "accuracy": is_right[index == i].mean().item(),
+            "graphs": int((index == i).sum()),
+        }
+        for i in index.unique().tolist()
+    ]
 
 
 if __name__ == "__main__":

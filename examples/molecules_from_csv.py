@@ -3,30 +3,21 @@
 python examples/molecules_from_csv.py
 """
 
-import csv
 import tempfile
 from pathlib import Path
 
 from mnagt import RunConfig, SplitConfig, TrainConfig, calibrate, predict, train
 
-EPOCHS = 30
-
-
-def write_table(path: Path) -> None:
-    """A table whose target is known: does the molecule have an amine?"""
-    bodies = ["C1CCCCC1", "c1ccccc1", "C1CCCC1", "CCCCC", "CC(C)CC", "C1CCOCC1"]
-    groups = {"CN": "yes", "CNC": "yes", "CCN(C)C": "yes", "CO": "no", "COC": "no", "CCCl": "no", "CC#C": "no"}
-    rows = [(body + group, groups[group]) for body in bodies for group in groups]
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([("smiles", "amine"), *rows])
+EPOCHS = 10
+TABLE = Path(__file__).with_name("amines.csv")
+"""Molecules whose target is known: is there an amine?"""
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        table, model = Path(folder) / "my.csv", Path(folder) / "model"
-        write_table(table)
+        model = Path(folder) / "model"
         config = RunConfig(
-            str(table), train=TrainConfig(epochs=EPOCHS, batch_size=16), split=SplitConfig("stratified"), device="cpu"
+            str(TABLE), train=TrainConfig(epochs=EPOCHS, batch_size=16), split=SplitConfig("stratified"), device="cpu"
         )
         print("test", train(config, model).result.test)
         print("temperature", round(calibrate(model).calibration.temperature, 2))

@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -141,11 +142,21 @@ def test_commands_are_understood(page, command, tmp_path, monkeypatch):
 
 def test_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", "examples")
     for block in README:
         run_python([Block(block.kind, replace_all(block.text, SHORTER))], "README.md", {})
     for command in (command for block in README if block.kind == "console" for command in block.commands()):
         is_new = words_of(command)[0] == "train" and "--resume" not in command
         run_command(command, *(["--epochs", "2"] if is_new else []))
+
+
+def test_the_readme_is_short_and_has_the_figures_of_the_stored_report():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130
+    report = (ROOT / "results" / "quickstart" / "report.html").read_text(encoding="utf-8")
+    scores = re.findall(r"\d+\.\d ± \d+\.\d", text[text.index("$ make quickstart") : text.index("$ make test")])
+    assert len(scores) == 5
+    assert all(f"{score} %" in report for score in scores)
 
 
 def test_make_commands_of_the_readme_are_targets_of_the_makefile():
@@ -221,11 +232,64 @@ NAMES_AT_HAND: dict[str, dict[str, Any]] = {
 def test_docs_run(page, desk, monkeypatch):
     monkeypatch.chdir(desk)
     if page == "export":
-        run_command("mnagt export runs/paths --out mine.onnx")
+        run_command("mnagt export runs/mutag --out mine.onnx")
     blocks = [Block(kind, replace_all(text, SHORTER)) for kind, text in DOCS[page]]
     names = run_python(blocks, f"{page}.md", dict(NAMES_AT_HAND.get(page, {})))
     if page == "extending":
         assert_learns(names["sat"](names["SatConfig"](dim=16), Features(), 2))
+
+
+NOT_RUN = {
+    "mnagt serve": "does not end",
+    "torchrun": "several processes",
+    "--engine ray": "a cluster",
+    "--storage postgresql": "a database",
+    "--plugin": "a module of the reader's own",
+    "MNAGT_PLUGINS": "a module of the reader's own",
+    "FOLDER": "a folder of the reader's own",
+    "path/to": "a folder of the reader's own",
+    "mymodule.py": "a model of code, which takes minutes",
+    "runs/names": "a model of code, which takes minutes",
+    "trials nci1": "recipes as long as they are",
+    "reproduce table1": "experiments as long as they are",
+}
+"""Commands that this test leaves out; they are parsed all the same, and tests of these parts run them."""
+FEWER = {
+    **QUICKER,
+    "tune": ("--epochs", "2", "--trials", "2", "--jobs", "1"),
+    "trials": ("--seeds", "1"),
+}
+SLOW_PAGES = ("explain", "export", "index", "molecules", "training", "uncertainty")
+RECIPE = 'dataset = "MUTAG"\n[train]\nepochs = 2\n'
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page in SLOW_PAGES else [])
+        for page, blocks in DOCS.items()
+        if any(block.commands() for block in blocks)
+    ],
+)
+def test_commands_of_the_docs_run(page, desk, tmp_path, monkeypatch):
+    """One after the other, in a folder with the files of a reader."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(desk, ".", dirs_exist_ok=True, ignore=shutil.ignore_patterns("pyg", "nci1"))
+    shutil.copytree("runs/mutag", "model")
+    shutil.copytree(ROOT / "examples", ".", dirs_exist_ok=True)
+    Path("my.csv").write_text(Path("amines.csv").read_text().replace("amine", "active", 1))
+    for name in ("new.jsonl", "my-graphs.jsonl"):
+        shutil.copy("my.jsonl", name)
+    Path("one.toml").write_text(RECIPE)
+    Path("variants.toml").write_text(RECIPE)
+    Path("mine.toml").write_text(f'{RECIPE}[models.gin]\n[models.gin-wide]\nmodel = "gin"\n')
+    commands = [command for block in DOCS[page] for command in block.commands()]
+    for command in (each for each in commands if not any(words in each for words in NOT_RUN)):
+        words = words_of(command)
+        if "--out" in words:  # of the reader, or of a test of the same page
+            shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
+        more = () if "--resume" in words else FEWER.get(words[0], ())
+        run_command(replace_all(command, {"NCI1": "MUTAG"}), *(more[:2] if "--recipe" in words else more))
 
 
 def assert_learns(model: torch.nn.Module) -> None:

@@ -50,22 +50,27 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+def list_pages(site: Path) -> list[Path]:
+    """All pages but the one for missing files, whose links start at the root of a server."""
+    return [path for path in sorted(site.rglob("*.html")) if path.name != "404.html"]
+
+
 @pytest.mark.slow
 def test_links_anchors_and_tags_of_the_site(site):
     assert check_site.check_site(site) == []
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_scrolls_sideways_on_a_phone_or_asks_anyone_else(site, browser, scheme):
+def test_no_page_scrolls_sideways_or_loads_anything_from_outside(site, browser, scheme, width):
     requests, wide = [], []
-    page = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme=scheme).new_page()
+    page = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme).new_page()
     page.on("request", lambda request: requests.append(request.url))
-    for path in sorted(site.rglob("*.html")):
-        if path.name != "404.html":
-            page.goto(path.as_uri())
-            if page.evaluate("document.documentElement.scrollWidth") > 390:
-                wide.append(str(path.relative_to(site)))
+    for path in list_pages(site):
+        page.goto(path.as_uri())
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            wide.append(str(path.relative_to(site)))
     assert not wide
     assert [url for url in requests if not url.startswith(("file:", "data:", "about:", "blob:"))] == []
 
@@ -89,11 +94,23 @@ def test_equations_are_shown_without_scripts(site, browser):
 
 
 @pytest.mark.slow
+def test_equations_have_the_font_of_the_site(site, browser):
+    page = browser.new_context().new_page()
+    page.goto((site / "concepts.html").as_uri())
+    page.evaluate("document.fonts.ready.then(() => true)")
+    assert page.evaluate("[...document.fonts].filter(font => font.family == 'Equations').map(font => font.status)") == [
+        "loaded"
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_the_contrast_of_wcag_aa(site, browser, scheme):
     find_faint = (ROOT / "tests" / "contrast.js").read_text().split("\n", 1)[1]
     page = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme).new_page()
-    for name in ("index", "concepts", "results", "training", "api"):
-        page.goto((site / f"{name}.html").as_uri())
+    faint = {}
+    for path in list_pages(site):
+        page.goto(path.as_uri())
         page.wait_for_timeout(300)  # what moves in is faint at first
-        assert page.evaluate(find_faint) == {}, name
+        faint[path.name] = page.evaluate(find_faint)
+    assert not any(faint.values()), faint

@@ -17,10 +17,10 @@ NOTHING = "–"
 PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 NAMES = {
     "mnagt": "`mnagt`",
-    "mnagt-wl": "`mnagt-wl`, that linear model and a graph transformer",
+    "mnagt-wl": "`mnagt-wl` (`wl-linear` plus a transformer)",
     "mnagt-wl-no-attention": "`mnagt-wl` without attention",
-    "wl-linear": "`wl-linear`, a linear model over WL subtree counts",
-    "morgan-forest": "`morgan-forest`, a random forest over Morgan fingerprints",
+    "wl-linear": "`wl-linear` (counts of WL subtrees)",
+    "morgan-forest": "`morgan-forest` (fingerprints)",
     "gin": "GIN",
     "gin-virtual": "GIN with a virtual node",
     "gps": "GPS",

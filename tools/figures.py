@@ -31,7 +31,8 @@ def fill(text: str) -> str:
 
     def write(found: re.Match[str]) -> str:
         table = lookup(TABLES, found[1], "table")()
-        return f"<!-- figures: {found[1]} -->\n\n{table}\n\n<!-- end of figures -->"
+        gap = "\n" if found[2].startswith("\n") else ""  # README has no empty lines around its tables
+        return f"<!-- figures: {found[1]} -->\n{gap}{table}\n{gap}<!-- end of figures -->"
 
     return BLOCK.sub(write, text)
 

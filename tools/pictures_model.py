@@ -65,8 +65,8 @@ def draw_molecule(
 def draw_idea() -> Canvas:
     """A node attends through three neighbourhoods and weighs what they bring."""
     canvas = Canvas(720, 400, "A node attends to all others through three neighbourhoods and weighs what they bring")
-    canvas.text(24, 34, "One node looks at all others, several times", size=18, bold=True)
-    titles = [("as they are", "X"), ("with their neighbours", "ÂX"), ("two steps around", "Â²X")]
+    canvas.text(24, 34, "A node attends to all others through three neighbourhoods", size=18, bold=True)
+    titles = [("the nodes themselves", "X"), ("within one hop", "ÂX"), ("within two hops", "Â²X")]
     shares = [0.18, 0.30, 0.52]
     for k, ((words, formula), share) in enumerate(zip(titles, shares, strict=True)):
         x, y = 36 + 228 * k, 84
@@ -90,11 +90,11 @@ def draw_idea() -> Canvas:
             left + 338 * share, 318, f"α{'₀₁₂'[k]} z{'⁰¹²'[k]}", size=15, anchor="middle", colour="card", bold=True
         )
         left += 676 * share
-    canvas.text(24, 358, "The node adds up what it found, by weights α that it computes for itself.", size=15)
+    canvas.text(24, 358, "It sums the three results with weights α, which it computes from them.", size=15)
     canvas.text(
         24,
         382,
-        "Line widths: attention of this nitrogen, computed for this molecule; weights α: an example.",
+        "Line widths: attention of this nitrogen, computed for this molecule. The weights α are an example.",
         size=13,
         colour="soft",
     )

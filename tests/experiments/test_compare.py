@@ -1,6 +1,7 @@
 """One command compares models on the same splits, goes on after an interruption, and says which to use."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -113,6 +114,10 @@ def test_the_command_writes_a_page_and_goes_on_where_it_stopped(tmp_path, capsys
     assert is_self_contained(page)
     found = json.loads((out / "result.json").read_text())
     assert found["verdict"] in printed
+    assert (
+        re.search(r"^next    mnagt train MUTAG --model (gin|wl-linear)$", printed, re.MULTILINE)
+        or CONSTANT in found["verdict"]
+    )
     assert list(found["models"]["gin"]["curve"]) == ["38", "75", "150"]
     lines = (out / "trials.jsonl").read_text().splitlines()
     assert len(lines) == 2 * 3

@@ -26,7 +26,7 @@ class Command:
     run: Callable[[argparse.Namespace], int | None]
     add_options: Callable[[argparse.ArgumentParser, Sequence[str]], None] = lambda parser, words: None
     next_step: str = ""
-    """A command that is useful after this one, with the arguments of this one in braces."""
+    """A command that is useful after this one, with the arguments of this one in braces; some print their own."""
 
     @property
     def description(self) -> str:
@@ -66,14 +66,24 @@ COMMANDS = {
         predict.predict_options,
         "mnagt explain {model[0]} {dataset} --out why.html",
     ),
-    "calibrate": Command("calibrate a model's probabilities", predict.run_calibrate, predict.model_options),
+    "calibrate": Command(
+        "calibrate a model's probabilities",
+        predict.run_calibrate,
+        predict.model_options,
+        "mnagt predict {model} NEW.csv --level 0.9 --out predictions.csv",
+    ),
     "explain": Command(
         "explain predictions, as an HTML page",
         predict.run_explain,
         predict.explain_options,
         "mnagt serve {model}",
     ),
-    "embed": Command("embeddings of graphs, as NumPy or Parquet", predict.run_embed, predict.embed_options),
+    "embed": Command(
+        "embeddings of graphs, as NumPy or Parquet",
+        predict.run_embed,
+        predict.embed_options,
+        "mnagt explain {model} {dataset} --out why.html",
+    ),
     "monitor": Command(
         "drift of graphs against the training graphs, as an HTML page", predict.run_monitor, predict.monitor_options
     ),
@@ -85,7 +95,10 @@ COMMANDS = {
     ),
     "serve": Command("predictions over HTTP, and a page to try them on", predict.run_serve, predict.serve_options),
     "trials": Command(
-        "recipes over several seeds: mean and deviation", experiments.run_trials, experiments.trials_options
+        "recipes over several seeds: mean and deviation",
+        experiments.run_trials,
+        experiments.trials_options,
+        "mnagt compare {dataset}",
     ),
     "compare": Command(
         "which model for these data: several on the same splits, as an HTML page",
@@ -97,6 +110,7 @@ COMMANDS = {
         "run the paper's experiments and compare tables and figures",
         experiments.run_reproduce,
         experiments.reproduce_options,
+        "mnagt train MUTAG --model gin",
     ),
     "data": Command("make a data set: Python functions, from source", listing.run_data, listing.data_options),
     "pack": Command("make a data set larger than memory", listing.run_pack, listing.pack_options),

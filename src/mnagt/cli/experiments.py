@@ -3,6 +3,7 @@
 import argparse
 import logging
 import math
+import shlex
 import sys
 import time
 import webbrowser
@@ -91,6 +92,7 @@ def run_trials(args: argparse.Namespace) -> None:
     records = {name: run(each, until=0.0) for name, each in configs.items()}
     records = {name: each for name, each in records.items() if each}
     print_table(*trials.summary_table(records, is_validation_only=args.validation_only))
+    args.dataset = next(iter(recipes.values())).dataset
 
 
 def _recipe_name(path: Path, recipe: str) -> str:
@@ -175,7 +177,7 @@ def compare_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
 def run_compare(args: argparse.Namespace) -> int:
     """Trains several models on the same splits and writes a page: which of them to use for these data, with intervals,
     cost and learning curve. The same command again goes on where it stopped."""
-    from mnagt.experiments.compare import compare, describe_valid
+    from mnagt.experiments.compare import CONSTANT, compare, describe_valid
     from mnagt.experiments.config import CompareConfig
 
     config, search = with_open_settings(run_config(args), args), CompareConfig(**read_options(args, CompareConfig))
@@ -194,6 +196,11 @@ def run_compare(args: argparse.Namespace) -> int:
     metric = found.metric
     print_table(["model", f"validation {metric} (95 %)", f"test {metric} (95 %)", "seconds", "memory, MB"], rows)
     print("\n" + "\n".join([found.verdict(), *found.notices, f"page    {out / 'report.html'}"]))
+    if found.choice.model != CONSTANT:
+        words = ["mnagt", "train", config.dataset, "--model", found.choice.model]
+        words += ["--smiles", args.smiles] if args.smiles else []
+        words += [word for name in args.target or () for word in ("--target", name)]
+        print(f"next    {shlex.join(words)}")
     return 0
 
 

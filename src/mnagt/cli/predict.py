@@ -129,7 +129,7 @@ def run_calibrate(args: argparse.Namespace) -> None:
         reports = {"before": done.before, "after": done.after}
         rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
-    print(f"saved in {args.model}; `mnagt predict {args.model} ... --level 0.9` adds sets or intervals")
+    print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")
 
 
 def explain_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

@@ -182,7 +182,9 @@ def run_train(args: argparse.Namespace) -> int:
     print(f"{trained.name} on {trained.origin['dataset']}: {result.parameters:,} parameters, {result.seconds:.1f} s")
     print(f"epoch {result.epoch}, chosen by validation ({result.metric} {result.valid:.4f} in that epoch): {test}")
     print_scores(result.test, result.test_intervals)
-    print(f"saved in {out}; next: mnagt predict {out} {config.dataset} --out predictions.csv")
+    source = Path(config.dataset)
+    graphs = f"NEW{''.join(source.suffixes)}" if source.is_file() else source
+    print(f"saved in {out}; next: mnagt predict {out} {graphs} --out predictions.csv")
     return 0
 
 
@@ -199,5 +201,5 @@ def _finish_several(start: Callable[..., Any], out: Path) -> int:
     print_table(*several.table())
     if several.ensemble is not None:
         print_scores(several.ensemble, several.ensemble_intervals)
-    print(f"saved in {out}, which other commands take as one model; try: mnagt predict {out} ...")
+    print(f"saved in {out}, which other commands take as one model; next: mnagt evaluate {out}")
     return 0

@@ -229,7 +229,7 @@ def build_page(evidence: Evidence) -> str:
     labels = Counter(label for fold in first.folds for label in fold.actual)
     (majority, count), *_ = labels.most_common(1)
     tiles = [(f"{m.model}, accuracy", f"{100 * m.mean:.1f}", f" ± {100 * m.deviation:.1f} %") for m in models]
-    tiles.append((f"always saying “{evidence.class_names[majority]}”", f"{100 * count / labels.total():.1f}", " %"))
+    tiles.append((f"majority class ({evidence.class_names[majority]})", f"{100 * count / labels.total():.1f}", " %"))
     low, rows = _build_rows(models)
     return render_page(
         "experiments/quickstart.html",
