@@ -63,12 +63,11 @@ def test_on_the_validation_part_the_loss_is_no_greater_than_that_of_either_part(
 
 def test_a_network_that_knows_nothing_gets_no_weight():
     """With a learning rate of zero it stays as it was drawn; the linear part is then as wl-linear is."""
-    run = train(replace(RUN, train=replace(RUN.train, lr=0.0)))
-    head = run.trained.model.head
-    assert isinstance(head, WideAndDeepHead)
-    assert head.weights[0] > 0
-    share = head.weights[1] * deviation(outputs_of_parts(run.trained.model)["network"])
-    assert share < 0.5 * head.weights[0] * deviation(outputs_of_parts(run.trained.model)["wide"])
+    model = train(replace(RUN, train=replace(RUN.train, lr=0.0))).trained.model
+    assert isinstance(model, WideAndDeep)
+    assert isinstance(model.head, WideAndDeepHead)
+    parts, (wide, network) = outputs_of_parts(model), model.head.weights.tolist()
+    assert network * deviation(parts["network"]) < 0.5 * wide * deviation(parts["wide"])
 
 
 def test_a_trial_records_the_test_scores_of_each_part():
