@@ -17,8 +17,8 @@ NOTHING = "–"
 PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 NAMES = {
     "mnagt": "`mnagt`",
-    "mnagt-wl": "`mnagt-wl` (`wl-linear` plus a transformer)",
-    "mnagt-wl-no-attention": "`mnagt-wl` without attention",
+    "mnagt-wl": "`mnagt-wl` (`wl-linear` plus a network)",
+    "mnagt-wl-attention": "`mnagt-wl` with attention",
     "wl-linear": "`wl-linear` (counts of WL subtrees)",
     "morgan-forest": "`morgan-forest` (fingerprints)",
     "gin": "GIN",

@@ -57,10 +57,10 @@ def read_printed(name: str) -> list[str]:
 
 FRESH: list[tuple[str, str, str | None]] = [
     (NAMES["mnagt-wl"], "mnagt-wl", None),
-    (NAMES["mnagt-wl-no-attention"], "mnagt-wl-no-attention", None),
+    (NAMES["mnagt-wl-attention"], "mnagt-wl-attention", None),
     (NAMES["wl-linear"], "wl-linear", None),
-    ("the transformer of `mnagt-wl` alone", "mnagt-wl", "network"),
-    ("the same without attention", "mnagt-wl-no-attention", "network"),
+    ("the network of `mnagt-wl` alone", "mnagt-wl", "network"),
+    ("the same with attention", "mnagt-wl-attention", "network"),
     (NAMES["gin"], "gin", None),
 ]
 """Rows on twenty splits that nothing was chosen by: name, recipe, and the part of it that predicts."""
@@ -141,8 +141,8 @@ def pair_scores(one: Scores, other: Scores) -> Paired:
 
 
 def find_without_attention(dataset: str) -> tuple[Scores, Scores]:
-    """Scores of the transformer of ``mnagt-wl`` alone, with and without attention."""
-    with_it, without = (find_fresh_scores(dataset, f"mnagt-wl{end}", "network") for end in ("", "-no-attention"))
+    """Scores of the network of ``mnagt-wl`` alone, with and without attention."""
+    with_it, without = (find_fresh_scores(dataset, f"mnagt-wl{end}", "network") for end in ("-attention", ""))
     return with_it, without
 
 
@@ -159,7 +159,7 @@ When COLLAB was first read, ``wl_iterations = None`` stood for none at all where
 
 def build_attribution() -> str:
     compared = [
-        *(("attention, transformer of `mnagt-wl`", data, *find_without_attention(data)) for data in TU),
+        *(("attention, network of `mnagt-wl`", data, *find_without_attention(data)) for data in TU),
         *((part, data, find_scores(data, m), find_scores(data, m, settings)) for part, data, m, settings in PARTS),
     ]
     rows = []

@@ -59,6 +59,8 @@ VARIANTS: list[Variant] = [
     ("mnagt", {"eigenpairs": 3, "gate": True, "readout": "virtual-node"}),
     ("mnagt", {"conv": "gated", "max_hop": 0}),
     ("mnagt", {"residual": "skip-block"}),
+    ("mnagt", {"input_readout": True}),
+    ("mnagt", {"input_readout": True, "readout": "virtual-node", "wl_iterations": 2}),
     ("mnagt", {"attention": "none"}),
     ("mnagt", {"attention": "none", "conv": "gated"}),
     ("mnagt", {"conv": "none"}),
@@ -134,6 +136,13 @@ def test_a_graph_does_not_see_its_batch(variant: Variant, features):
     model, batch = built(*variant, features).double().eval(), doubled(batch_like(features))
     separately = torch.cat([model(alone(batch, g)) for g in range(batch.num_graphs)])
     torch.testing.assert_close(model(batch), separately)
+
+
+def test_structural_counts_follow_renamed_nodes_and_do_not_see_the_batch():
+    batch = doubled(batch_like("bare"))
+    model = built("mnagt", {"structural_counts": True, "input_readout": True}, "bare").double().eval()
+    torch.testing.assert_close(model(renamed(batch, order_within(batch, 1))), model(batch))
+    torch.testing.assert_close(torch.cat([model(alone(batch, g)) for g in range(batch.num_graphs)]), model(batch))
 
 
 @each_case

@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from strategies import random_batch
 
+from mnagt.errors import InputError
+from mnagt.graphs.core_numbers import core_numbers
+from mnagt.graphs.ego_statistics import count_ego_networks
 from mnagt.graphs.features import Columns
 from mnagt.nn.encoders import MAX_KINDS, Categorical, Continuous, EdgeEncoder, NodeEncoder
 
@@ -29,6 +33,22 @@ def test_continuous_columns_forget_their_units():
     torch.manual_seed(0)
     metres, encoder = torch.randn(50, 3), Continuous(3, dim=5)
     torch.testing.assert_close(encoder(metres), encoder(1000 * metres + 7), atol=1e-3, rtol=1e-3)
+
+
+def test_structural_counts_tell_nodes_apart_by_degree_core_number_and_triangles():
+    graph = random_batch([7, 1, 6], 0.5, seed=3)
+    x = NodeEncoder(Columns(), dim=3, structural_counts=True)(graph)
+    core, triangles = core_numbers(graph), count_ego_networks(graph, 1)[:, 0, 1]
+    known = [(int(d), int(c), int(t)) for d, c, t in zip(graph.in_degree, core, triangles, strict=True)]
+    assert len(set(known)) > 4
+    for v, of_v in enumerate(known):
+        for u, of_u in enumerate(known):
+            assert torch.equal(x[v], x[u]) == (of_v == of_u)
+
+
+def test_structural_counts_are_refused_where_nodes_have_columns():
+    with pytest.raises(InputError, match="leave structural_counts out"):
+        NodeEncoder(Columns(labels=(3,)), dim=3, structural_counts=True)
 
 
 def test_nodes_that_carry_nothing_are_told_by_degree():

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from mnagt.data.registry import DATASETS
 from mnagt.errors import InputError
 from mnagt.runs.config import RunConfig, TrainConfig
-from mnagt.runs.recipes import read_recipe, read_recipes, shipped_recipe
+from mnagt.runs.recipes import find_recipe, read_recipe, read_recipes, shipped_recipe
 
 SEVERAL = """
 dataset = "MUTAG"
@@ -71,3 +72,16 @@ def test_recipes_of_the_package_are_found_by_data_set_and_model():
     assert {"mnagt", "wl-linear", "counts", "gin-wl", "gps-wl"} <= recipes.keys()
     assert shipped_recipe("NCI1", "nothing") is None
     assert shipped_recipe("MUTAG", "gin") is None
+
+
+def test_without_a_model_a_data_set_has_the_default_of_its_file():
+    assert find_recipe("NCI1", None) == "nci1/mnagt-wl"
+    assert find_recipe("NCI1", "gin") == "nci1/gin"
+    assert find_recipe("ogbg-molbace", None) == "ogbg-molbace/mnagt"
+    assert find_recipe("my.csv", None) == "none"
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_default_of_a_data_set_is_a_recipe(dataset):
+    name = find_recipe(dataset, None)
+    assert name == "none" or read_recipe(name).dataset.lower() == dataset.lower()

@@ -158,7 +158,7 @@ def run_train(args: argparse.Namespace) -> int:
             return _finish_several(partial(resume_several, out), out)
         config, start = read_run_config(out), partial(resume, out)
     else:
-        args.recipe = args.recipe or find_recipe(args.dataset, args.model or RunConfig.model)
+        args.recipe = args.recipe or find_recipe(args.dataset, args.model)
         config = run_config(args)
         if args.recipe in (None, "none"):
             config = with_open_settings(config, args)

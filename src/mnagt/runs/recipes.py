@@ -12,7 +12,8 @@ Settings at the top of a file hold for all its recipes. A table ``[models.NAME]`
     model = "gin"
     settings.dim = 256
 
-The model is the one that the table is named after, unless it says ``model``. A file without ``[models]`` is one recipe.
+The model is the one that the table is named after, unless it says ``model``. ``default`` at the top names the recipe to
+take when no model is named, if that is not ``mnagt``. A file without ``[models]`` is one recipe.
 """
 
 import logging
@@ -40,9 +41,18 @@ def shipped_recipe(dataset: str, model: str) -> RunConfig | None:
     return _read_file(file, model)[model] if has_recipe else None
 
 
-def find_recipe(dataset: str | None, model: str) -> str:
-    """The name of the recipe that comes with the package for a model on a data set; 'none' if there is none."""
-    if dataset is None or dataset not in DATASETS or shipped_recipe(dataset, model) is None:
+def find_recipe(dataset: str | None, model: str | None) -> str:
+    """The name of the recipe that comes with the package for a model on a data set; 'none' if there is none.
+
+    Without a model it is the file's default.
+
+    >>> find_recipe("NCI1", None), find_recipe("MUTAG", "gin")
+    ('nci1/mnagt-wl', 'none')
+    """
+    if dataset is None or dataset not in DATASETS or not (file := _shipped_file(dataset)).is_file():
+        return "none"
+    model = model or read_toml(file).get("default", RunConfig.model)
+    if shipped_recipe(dataset, model) is None:
         return "none"
     name = f"{dataset.lower()}/{model}"
     if os.environ.get("RANK", "0") == "0":  # torchrun starts several processes
@@ -85,7 +95,7 @@ def read_recipes(name: Path | str) -> dict[str, RunConfig]:
 def _read_file(file: Path, chosen: str | None = None) -> dict[str, RunConfig]:
     """The recipes in ``file``, or only the one called ``chosen``."""
     content = read_toml(file)
-    tables = content.pop("models", None)
+    tables, _ = content.pop("models", None), content.pop("default", None)
     if tables is None and chosen is None:
         return {file.stem: _parse(content, str(file))}
     is_table = isinstance(tables, Mapping) and all(isinstance(table, Mapping) for table in tables.values())

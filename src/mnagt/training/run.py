@@ -129,8 +129,7 @@ def _read_arguments(
     if not isinstance(given, str | Path):
         packed = _pack(given, options.get("target"), options.get("task", "auto"))
         name = packed.name
-    model = options.get("model", RunConfig.model)
-    recipe = find_recipe(str(name), model) if recipe is None else recipe
+    recipe = find_recipe(str(name), options.get("model")) if recipe is None else recipe
     config = apply_options(replace(read_recipe(recipe), dataset=str(name)), options)
     return (leave_open(config, options) if recipe == "none" else config), packed
 
