@@ -27,7 +27,8 @@ from mnagt.data.registry import DATASETS, EMBEDDED, Source
 from mnagt.graphs.features import Features
 from mnagt.models.registry import Entry
 from mnagt.nn.readouts import READOUTS
-from mnagt.tasks import TASK_CHOICES, TASKS
+from mnagt.registry import TASK_CHOICES
+from mnagt.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -115,9 +116,10 @@ def test_there_is_a_tutorial_and_a_notebook_for_each_kind_of_user():
 @pytest.fixture
 def _own_tables() -> Iterator[None]:
     """What a page registers is gone after the test."""
-    tables: list[dict[str, Any]] = [MODELS, DATASETS, KERNELS, MIXERS, READOUTS, TASKS, TASK_CHOICES]
-    before = [dict(table) for table in tables]
+    tables: list[dict[str, Any]] = [MODELS, DATASETS, KERNELS, MIXERS, READOUTS, TASKS]
+    before, choices = [dict(table) for table in tables], list(TASK_CHOICES)
     yield
+    TASK_CHOICES[:] = choices
     for table, entries in zip(tables, before, strict=True):
         table.clear()
         table.update(entries)

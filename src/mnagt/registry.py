@@ -9,6 +9,9 @@ from mnagt.plugins import load_plugins
 
 Entry = TypeVar("Entry")
 
+TASK_CHOICES = ["auto", "single-label", "multi-label", "regression", "censored-regression"]
+"""What the setting ``task`` may be: 'auto', and tasks whose targets columns hold. ``register_task`` adds one."""
+
 
 def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry", also: Iterable[str] = ()) -> Entry:
     """The entry called ``name``, or an error that lists what there is, and the nearest of that and of ``also``.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mnagt.errors import InputError, join_names
+from mnagt.errors import InputError, join_names, quote
 from mnagt.graphs.edges import check_edge_index, find_simple_edges
 from mnagt.graphs.sparse import ptr_from_counts
 
@@ -105,10 +105,19 @@ def _check_graph(number: int, graph: Any) -> None:
             continue
         if hasattr(column, "to_dense") and getattr(column, "layout", None) != torch.strided:
             raise InputError(f"graph {number}: {name} is sparse; give {name}.to_dense()")
-        if torch.as_tensor(column).dtype.is_complex:
+        if _as_tensor(number, name, column).dtype.is_complex:
             raise InputError(
                 f"graph {number}: {name} holds complex numbers; give real ones: torch.view_as_real({name}).flatten(1)"
             )
+
+
+def _as_tensor(number: int, name: str | None, value: Any) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(
+            f"graph {number}: {name} holds {quote(str(value))}, and no numbers; number the values"
+        ) from None
 
 
 def _read_edges(number: int, graph: Any, nodes: int) -> Int[Tensor, "2 edges"]:
@@ -157,7 +166,8 @@ def _concatenate(graphs: Sequence[Any], name: str | None, owners: str, rows: Seq
         return None
     if missing:
         raise InputError(f"graph {missing[0]} has no {name}, and others do; give it to all of them or to none")
-    tensors = [part if part.dim() else part[None] for part in map(torch.as_tensor, parts)]
+    tensors = [_as_tensor(number, name, part) for number, part in enumerate(parts)]
+    tensors = [part if part.dim() else part[None] for part in tensors]
     for number, (tensor, count) in enumerate(zip(tensors, rows, strict=True)):
         if len(tensor) != count:
             raise InputError(f"graph {number}: {name} has {len(tensor)} rows for {count} {owners}; each needs one")

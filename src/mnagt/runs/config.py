@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError, quote
+from mnagt.registry import TASK_CHOICES
 from mnagt.settings import (
     Fraction,
     Ge,
@@ -17,7 +18,6 @@ from mnagt.settings import (
     Settings,
     describe_fields,
 )
-from mnagt.tasks import TASK_CHOICES
 
 
 @dataclass(frozen=True)

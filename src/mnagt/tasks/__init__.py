@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mnagt.errors import InputError
-from mnagt.registry import add_entry, lookup, register_class
+from mnagt.registry import TASK_CHOICES, add_entry, lookup
 from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Suggestion, Task, Unlabelled
 from mnagt.tasks.censored import CensoredRegression
 from mnagt.tasks.columns import MultiLabel, Regression
@@ -16,7 +16,6 @@ __all__ = [
     "END",
     "NO_CLASS",
     "TASKS",
-    "TASK_CHOICES",
     "UNKNOWN",
     "CensoredRegression",
     "ExplainedOutput",
@@ -38,8 +37,6 @@ TASKS: dict[str, type[Task]] = {
     task.kind: task for task in (SingleLabel, MultiLabel, Regression, CensoredRegression, SubTokens, Unlabelled)
 }
 """Tasks by kind. ``register_task`` adds one."""
-TASK_CHOICES: dict[str, type[Task] | None] = {"auto": None} | {k: task for k, task in TASKS.items() if task.is_parsable}
-"""What the setting ``task`` may be: the tasks whose targets can be read from columns, and 'auto'."""
 
 
 def register_task(kind: str) -> Callable[[type[Task]], type[Task]]:
@@ -55,13 +52,14 @@ def register_task(kind: str) -> Callable[[type[Task]], type[Task]]:
     ...     kind = "ranking"
     >>> task_from_dict(task_to_dict(Ranking(("score",)))).kind
     'ranking'
-    >>> del TASKS["ranking"], TASK_CHOICES["ranking"]
+    >>> del TASKS["ranking"], TASK_CHOICES[-1]
     """
 
     def add(task: type[Task]) -> type[Task]:
-        if task.is_parsable:
-            add_entry(TASK_CHOICES, kind, task, "task")
-        return register_class(TASKS, kind, "task")(task)
+        add_entry(TASKS, kind, task, "task")
+        if task.is_parsable and kind not in TASK_CHOICES:
+            TASK_CHOICES.append(kind)
+        return task
 
     return add
 

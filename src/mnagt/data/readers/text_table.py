@@ -21,8 +21,8 @@ from torch import Tensor
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
 from mnagt.data.readers import rdkit_worker
 from mnagt.errors import InputError, join_names, quote
-from mnagt.registry import lookup
-from mnagt.tasks import TASK_CHOICES, MultiLabel, Regression, SingleLabel, Task, Unlabelled
+from mnagt.registry import TASK_CHOICES, lookup
+from mnagt.tasks import TASKS, MultiLabel, Regression, SingleLabel, Task, Unlabelled
 from mnagt.tasks.target_column import BOUNDS, MISSING, TargetColumn, convert_decimal_commas, parse_binary, parse_number
 
 TABLES = (".csv", ".tsv", ".smi", ".smiles", ".sdf")
@@ -295,9 +295,7 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
         if task == "auto":
             kind = _guess_from_one(*columns) if len(columns) == 1 else _guess_from_several(columns)
             _log.info("%s: %s taken as %s", table.label, ", ".join(names), kind)
-        parsable = lookup(TASK_CHOICES, kind, "task")
-        assert parsable is not None
-        task = parsable.from_columns(columns)
+        task = lookup(TASKS, kind, "task").from_columns(columns)
         _report_outliers(task, columns)
     return task, task.parse_targets(columns), has_any_target(table, names)
 
@@ -368,5 +366,5 @@ def _contradiction(column: TargetColumn, row: int, problem: str) -> InputError:
         )
     return InputError(
         f"{column.locate(row)}: {quote(column.texts[row])} is {problem}; fix it, or name the task: --task "
-        f"{' or '.join(list(TASK_CHOICES)[1:])}"
+        f"{' or '.join(TASK_CHOICES[1:])}"
     )
