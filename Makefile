@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint audit lock figures pictures notebooks prose slow mutants docs benchmarks benchmarks-gpu reliability release clean
+.PHONY: quickstart test lint audit sbom lock figures pictures notebooks prose slow mutants docs benchmarks benchmarks-gpu reliability release clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	$(BIN)/mnagt quickstart
@@ -19,6 +19,9 @@ lint: .venv/dev
 
 audit: .venv/dev  ## known vulnerabilities (needs the network) and secrets
 	$(BIN)/python tools/audit.py
+
+sbom: .venv/dev  ## dist/sbom.cdx.json (CycloneDX) and dist/licences.md: what mnagt and its extras install
+	$(BIN)/python tools/sbom.py
 
 lock: .venv/dev  ## requirements.lock: all packages with their hashes
 	$(BIN)/python tools/lock.py

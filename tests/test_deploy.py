@@ -1,0 +1,138 @@
+"""What is in deploy/ passes its linters, starts the service with options that exist, and installs it."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnagt.cli import _parser
+from mnagt.serve.config import ServeConfig
+from mnagt.settings import describe_fields
+
+yaml = pytest.importorskip("yaml")
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+
+
+def instructions(name: str) -> list[str]:
+    """The instructions of the Dockerfile with this name, each as one line."""
+    joined = re.sub(r"\\\n", " ", DOCKERFILE)
+    return [line.split(None, 1)[1] for line in joined.splitlines() if line.startswith(f"{name} ")]
+
+
+def kubernetes() -> dict[str, dict[str, Any]]:
+    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """The arguments of ``mnagt`` in each file."""
+    yield "Dockerfile", json.loads(instructions("CMD")[-1])
+    yield "compose.yaml", yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["mnagt"]["command"]
+    (start,) = re.findall(r"^ExecStart=(.*)$", (DEPLOY / "mnagt.service").read_text(), re.MULTILINE)
+    yield "mnagt.service", shlex.split(start)[1:]
+    (container,) = kubernetes()["Deployment"]["spec"]["template"]["spec"]["containers"]
+    yield "kubernetes.yaml", container["args"]
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_each_starts_the_service_with_options_that_exist(file, arguments):
+    parsed, unknown = _parser(arguments).parse_known_args(arguments)
+    assert not unknown
+    assert (parsed.run.__name__, str(parsed.model).endswith("models")) == ("run_serve", True)
+    given = {name: value for name in describe_fields(ServeConfig) if (value := getattr(parsed, name)) is not None}
+    assert not any("token" == name for name in given), "a token on the command line can be seen by all"
+    if file != "Dockerfile":
+        assert "tokens" in given
+
+
+def test_the_containers_have_no_rights():
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["mnagt"]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert "ports" not in service, "only the proxy is reached from outside"
+    pod = kubernetes()["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert instructions("USER") == [str(pod["securityContext"]["runAsUser"])]
+    probes = {name: each["httpGet"]["path"] for name, each in container.items() if name.endswith("Probe")}
+    assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    labels = kubernetes()["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert kubernetes()["Service"]["spec"]["selector"] == labels
+    assert kubernetes()["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not installed")
+def test_hadolint_finds_nothing():
+    linted = subprocess.run(["hadolint", str(DEPLOY / "Dockerfile")], capture_output=True, text=True)
+    assert (linted.returncode, linted.stdout) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_nothing_and_little_is_exposed(tmp_path):
+    unit = tmp_path / "mnagt.service"
+    unit.write_text((DEPLOY / "mnagt.service").read_text().replace("/opt/mnagt/bin/mnagt", "/bin/true"))
+    verified = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    exposed = ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(unit)]
+    assert subprocess.run(exposed, capture_output=True).returncode == 0, "an exposure above 2.0 of 10"
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_image_install_a_service_that_answers(tmp_path):
+    """In a virtual environment in place of /opt/mnagt, from the files that the image copies, in its environment."""
+    source, home = tmp_path / "src", tmp_path / "mnagt"
+    source.mkdir()
+    for copied in instructions("COPY")[:-1]:
+        *names, target = copied.split()
+        for name in names:
+            place = source / target / ("" if (ROOT / name).is_dir() else name)
+            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, place)
+    build = instructions("RUN")[0].replace("/opt/mnagt", str(home)).replace("python -m", f"{sys.executable} -m")
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(build, shell=True, cwd=source, check=True, env=clean)
+    environ = dict(pair.split("=", 1) for pair in instructions("ENV")[0].split())
+    environ = {name: value.replace("/tmp", str(tmp_path)) for name, value in environ.items() if name != "PATH"}
+    mnagt, model = home / "bin" / "mnagt", tmp_path / "models" / "one"
+    trained = [mnagt, "train", "MUTAG", "--model", "gin", "--epochs", "1", "--out", model, "--device", "cpu"]
+    subprocess.run(trained, cwd=tmp_path, check=True, env=clean | environ)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = [word.replace("/models", str(tmp_path / "models")) for word in json.loads(instructions("CMD")[-1])]
+    process = subprocess.Popen([mnagt, *arguments, "--port", str(port)], cwd=tmp_path, env=clean | environ)
+    try:
+        body = json.dumps({"graphs": [{"nodes": 1, "node_labels": [[0]], "edge_labels": []}]}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/predict", body, {"Content-Type": "application/json"})
+        answer = None
+        for _ in range(600):
+            assert process.poll() is None
+            try:
+                answer = json.load(urllib.request.urlopen(request, timeout=10))
+                break
+            except urllib.error.HTTPError as error:
+                pytest.fail(error.read().decode())
+            except urllib.error.URLError:  # it is not there yet
+                time.sleep(0.2)
+        assert answer is not None
+        assert set(answer["predictions"][0]) == {"prediction", "p(-1)", "p(1)", "distance"}
+    finally:
+        process.terminate()
+        assert process.wait(60) is not None
