@@ -128,6 +128,20 @@ def run_calibrate(args: argparse.Namespace) -> None:
         reports = {"before": done.before, "after": done.after}
         rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
+    if done.coverage:
+        has_normal = any(normal for _, normal in done.coverage.values())
+        head = [
+            f"{done.test_graphs:,} test graphs",
+            "covered",
+            "mean width",
+            *["normal: covered", "mean width"] * has_normal,
+        ]
+        pairs = {level: [each for each in pair if each is not None] for level, pair in done.coverage.items()}
+        rows = [
+            [f"level {level:g}", *(f"{x:.3f}" for each in pair for x in (each.share, each.width))]
+            for level, pair in pairs.items()
+        ]
+        print_table(head, rows)
     print(f"saved in {args.model}; `mnagt predict {args.model} ... --level 0.9` adds sets or intervals")
 
 
