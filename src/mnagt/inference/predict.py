@@ -171,6 +171,7 @@ def predict(
     descriptors: str | None = None,
     device: str = "auto",
     level: float | None = None,
+    dropout_samples: int = 0,
 ) -> dict[str, list]:
     """Predictions as columns of a table, one row a graph.
 
@@ -182,6 +183,7 @@ def predict(
         descriptors: A table with the columns that the model reads beside the graph; by default those of ``dataset``.
         device: cpu, cuda, ...; auto takes a GPU if there is one.
         level: Add prediction sets or intervals of this coverage (0.9); the model must be calibrated.
+        dropout_samples: Average so many predictions with dropout (Monte Carlo dropout), and say how far they agree.
 
     Returns:
         The graph's number or name and the columns of ``Task.decode``. For a table, its own columns come first, and a
@@ -193,7 +195,8 @@ def predict(
     ['graph', 'prediction', 'p(-1)', 'p(1)']
     """
     folders = [folder] if isinstance(folder, Path | str) else list(folder)
-    trained = load_models(folders, is_calibrated=level is not None, device=device)
+    options = {"is_calibrated": level is not None, "dropout_samples": dropout_samples}
+    trained = load_models(folders, device=device, **options)
     selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles, descriptors=descriptors)
     if not is_source(dataset):
         return selected.join(trained.predict(selected.graphs, selected.indices, pick_device(device), level=level))
