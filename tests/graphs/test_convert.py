@@ -205,7 +205,7 @@ def test_fields_that_are_not_read_are_named_once(caplog):
         (HeteroData(), r"graph 0 is a HeteroData.*to_homogeneous\(\)"),
         (Data(x=torch.zeros(2, 3, dtype=torch.cfloat)), r"graph 0: x holds complex numbers; .*view_as_real\(x\)"),
         (Data(x=torch.eye(3).to_sparse()), r"graph 0: x is sparse; give x.to_dense\(\)"),
-        (Data(x=torch.ones(2, 3), y="active"), "graph 0: y holds 'active', and no numbers; number the values"),
+        (Data(x=torch.ones(2, 3), y="active"), "graph 0: y holds 'active', and no numbers; number the values"),  # type: ignore[arg-type]
         ("CCO", "graph 0 is a str; expected `Data`"),
     ],
     ids=range(5),

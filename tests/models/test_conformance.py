@@ -139,8 +139,8 @@ def test_a_graph_does_not_see_its_batch(variant: Variant, features):
 
 
 def test_structural_counts_follow_renamed_nodes_and_do_not_see_the_batch():
-    batch = doubled(batch_like("bare"))
-    model = built("mnagt", {"structural_counts": True, "input_readout": True}, "bare").double().eval()
+    batch = doubled(batch_like(FEATURES["bare"]))
+    model = built("mnagt", {"structural_counts": True, "input_readout": True}, FEATURES["bare"]).double().eval()
     torch.testing.assert_close(model(renamed(batch, order_within(batch, 1))), model(batch))
     torch.testing.assert_close(torch.cat([model(alone(batch, g)) for g in range(batch.num_graphs)]), model(batch))
 
@@ -183,7 +183,12 @@ def test_filling_changes_no_answer_no_gradient_and_no_statistic(variant: Variant
 
 
 DROPOUTS = {
-    name: [each for each in full_settings(name, {}) if each.endswith("dropout") and each != "wl_dropout"]
+    name: [
+        each
+        for each in full_settings(name, {})
+        if each.endswith("dropout")
+        and each not in ("wl_dropout", "descriptor_dropout")  # which have tests of their own
+    ]
     for name in MODELS
     if name != "grover"  # which draws its number of hops too
 }

@@ -12,6 +12,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import MOLECULES, TABLE_DESCRIPTORS
 from mnagt.models.registry import build_model
+from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.molecule_descriptors import MoleculeDescriptors
 
 pytest.importorskip("rdkit")
@@ -44,6 +45,21 @@ def test_numbers_are_standardised_and_bits_are_not():
     torch.testing.assert_close(found, torch.tensor(expected))
     other = standard_values(readout, with_columns([1e9, 2, 1999, 3]))
     torch.testing.assert_close(other, torch.tensor([[10.0, 2, 0, 0]]))
+
+
+def test_dropout_acts_in_training_and_follows_the_seed():
+    dataset = read_smiles(SMILES).graphs
+    batch = dataset.batch(torch.arange(len(SMILES)))
+    none = {"dropout": 0.0, "wl_iterations": 0, "dim": 6, "depth": 1, "descriptors": ("morgan",)}
+    for rate in (0.0, 0.5):
+        network = build_model("mnagt", {**none, "descriptor_dropout": rate}, MOLECULES, 2).train()
+
+        def predict(seed: int, network: GraphModel = network) -> torch.Tensor:
+            torch.manual_seed(seed)
+            return network(batch)
+
+        assert torch.equal(predict(0), predict(0))
+        assert torch.equal(predict(0), predict(1)) == (rate == 0.0)
 
 
 @pytest.mark.parametrize("names", [("rdkit2d",), ("morgan",), ("rdkit2d", "morgan")])

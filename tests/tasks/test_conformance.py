@@ -14,6 +14,7 @@ from mnagt.metrics import Reliability
 from mnagt.tasks import (
     TASKS,
     CensoredRegression,
+    MeanVariance,
     MultiLabel,
     Regression,
     SingleLabel,
@@ -41,6 +42,10 @@ CASES: dict[str, tuple[Task, torch.Tensor]] = {
         torch.cat(
             [torch.arange(2.0 * GRAPHS).reshape(-1, 2), (torch.arange(2 * GRAPHS) % 5 == 0).reshape(-1, 2) * 1.0], 1
         ),
+    ),
+    "mean-variance": (
+        MeanVariance(("k", "l")),
+        torch.randn(GRAPHS, 2, generator=torch.Generator().manual_seed(2)) * 5 - 2,
     ),
     "sub-tokens": (SubTokens(WORDS, positions=3), KEYS),
     "no targets": (Unlabelled(), torch.zeros(GRAPHS, 0)),
@@ -236,6 +241,9 @@ def test_targets_are_parsed_from_the_columns_of_a_table_or_refused(kind):
     if kind not in PARSABLE:
         with pytest.raises(InputError, match="cannot be read from a table"):
             TASKS[kind].from_columns([column(["1"])])
+        if kind == "mean-variance":  # of the columns of numbers that a model of this kind is scored on
+            assert CASES[kind][0].parse_targets([column(["1"])]).tolist() == [[1]]
+            return
         with pytest.raises(InputError, match="cannot be read from a table"):
             CASES[kind][0].parse_targets([column(["1"])])
         return

@@ -15,6 +15,7 @@ from mnagt.tasks import (
     TASKS,
     UNKNOWN,
     CensoredRegression,
+    MeanVariance,
     MultiLabel,
     Regression,
     SingleLabel,
@@ -41,6 +42,7 @@ def cases() -> dict[str, tuple[Task, torch.Tensor]]:
         "multi-label": (MultiLabel(NAMES), yes_or_no),
         "regression": (Regression(NAMES), number),
         "censored-regression": (CensoredRegression(NAMES), torch.cat([number, number.sign() * (number > 9)], dim=1)),
+        "mean-variance": (MeanVariance(NAMES), number),
         "sub-tokens": (SubTokens(WORDS, most_words=3, positions=2), KEYS),
     }
 

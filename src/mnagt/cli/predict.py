@@ -74,13 +74,17 @@ def predict_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
     parser.add_argument("--quote-formulas", action="store_true", help=quoted)
     level = "add prediction sets or intervals that hold the target this often, such as 0.9"
     parser.add_argument("--level", type=float, metavar="X", help=level)
+    samples = "average N predictions with dropout (Monte Carlo dropout); spread columns say how far they agree"
+    parser.add_argument("--dropout-samples", type=int, default=0, metavar="N", help=samples)
 
 
 def run_predict(args: argparse.Namespace) -> None:
     """Writes the predictions of a trained model as CSV, one row a graph; of a Python file, names for its functions."""
     from mnagt.inference.predict import is_source, predict
 
-    table = predict(args.model, args.dataset, level=args.level, **_read_inputs(args))
+    table = predict(
+        args.model, args.dataset, level=args.level, dropout_samples=args.dropout_samples, **_read_inputs(args)
+    )
     if args.quote_formulas:
         table = _quote_formulas(table)
     if args.out is None:
@@ -129,6 +133,20 @@ def run_calibrate(args: argparse.Namespace) -> None:
         reports = {"before": done.before, "after": done.after}
         rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
+    if done.coverage:
+        has_normal = any(normal for _, normal in done.coverage.values())
+        head = [
+            f"{done.test_graphs:,} test graphs",
+            "covered",
+            "mean width",
+            *["normal: covered", "mean width"] * has_normal,
+        ]
+        pairs = {level: [each for each in pair if each is not None] for level, pair in done.coverage.items()}
+        rows = [
+            [f"level {level:g}", *(f"{x:.3f}" for each in pair for x in (each.share, each.width))]
+            for level, pair in pairs.items()
+        ]
+        print_table(head, rows)
     print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")
 
 

@@ -1,6 +1,7 @@
 """Several models whose probabilities are averaged, and how far they agree."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
@@ -24,8 +25,12 @@ from mnagt.inference.model_folder import (
     distance_column,
     load_model,
 )
+from mnagt.inference.outputs import compute_outputs
 from mnagt.runs.folder import list_runs, load_run_split, read_split
 from mnagt.tasks import Task
+
+_SEED = 0
+"""Of samples of dropout: predictions are the same in each call."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,7 +50,7 @@ class Ensemble(TrainedModel):
     """The models."""
 
     @classmethod
-    def of(cls, members: Sequence[TrainedModel]) -> "Ensemble":
+    def of(cls, members: Sequence[TrainedModel]) -> Self:
         """The ensemble of these models; an error where their tasks differ."""
         first = members[0]
         for number, other in enumerate(members[1:], start=2):
@@ -113,6 +118,49 @@ class Ensemble(TrainedModel):
         return torch.stack(each)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class DropoutEnsemble(Ensemble):
+    """The members are one model with different units dropped: Monte Carlo dropout (Gal and Ghahramani, 2016).
+
+    Units are drawn anew for each member, and alike in each call with the same graphs.
+
+    >>> from mnagt import load_dataset, load_model
+    >>> samples = DropoutEnsemble.sample(load_model("runs/mutag"), 3)
+    >>> sorted(samples.predict(load_dataset("MUTAG")))
+    ['distance', 'p(-1)', 'p(1)', 'prediction', 'spread p(-1)', 'spread p(1)']
+    """
+
+    @classmethod
+    def sample(cls, trained: TrainedModel, count: int) -> "Ensemble":
+        """``count`` members made of ``trained``; an error where it has no dropout."""
+        if isinstance(trained, Ensemble):
+            raise InputError("dropout is sampled in one model, and several are given; leave out --dropout-samples")
+        if count < 2:
+            raise InputError(f"at least 2 samples of dropout tell how far they agree, got {count}")
+        if not _find_dropout(trained.model):
+            raise InputError(
+                f"this {trained.name} was trained without dropout; train with it (--dropout 0.2), or an ensemble"
+            )
+        return cls.of([trained] * count)
+
+    def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
+        return self.outputs_with_distances(graphs, indices, device)[0]
+
+    def _member_outputs(
+        self, graphs: Graphs, indices: Some, device: Device
+    ) -> tuple[Float[Tensor, "members some outputs"], Float[Tensor, "some"] | None]:
+        (trained, *_), count = self.members, len(self.members)
+        _, distances = trained.outputs_with_distances(graphs, indices, device)
+        dataset, indices = trained.read(graphs, indices, device)
+        if len(indices) == 0:
+            return torch.zeros(count, 0, self.task.num_outputs), distances
+        predictor = trained.predictor().eval()
+        with _sampled_dropout(trained.model), torch.random.fork_rng():
+            torch.manual_seed(_SEED)
+            each = [compute_outputs(predictor, dataset, indices).cpu() for _ in range(count)]
+        return trained.apply_temperature(torch.stack(each)), distances
+
+
 class EnsembleModel(nn.Module):
     """The members of an ensemble as one module from a batch of graphs to outputs."""
 
@@ -140,8 +188,10 @@ class EnsembleModel(nn.Module):
         return average_outputs(task, torch.stack(each))
 
 
-def load_models(folders: Sequence[Path | str], *, is_calibrated: bool = False, device: str = "auto") -> TrainedModel:
-    """The model in a folder, or those in several as an ``Ensemble``.
+def load_models(
+    folders: Sequence[Path | str], *, is_calibrated: bool = False, device: str = "auto", dropout_samples: int = 0
+) -> TrainedModel:
+    """The model in a folder, or those in several as an ``Ensemble``; or one as a ``DropoutEnsemble`` of so many.
 
     A folder of several runs (``mnagt train --ensemble``) stands for all of them. ``is_calibrated``: prediction sets and
     intervals are needed. An ensemble without a calibration of its own is then calibrated with the validation part that
@@ -149,10 +199,13 @@ def load_models(folders: Sequence[Path | str], *, is_calibrated: bool = False, d
     """
     calibration = Path(folders[0]) / CALIBRATION if len(folders) == 1 else None
     folders = [member for folder in folders for member in list_runs(Path(folder))]
-    if len(folders) == 1:
+    if len(folders) == 1 and not dropout_samples:
         return load_model(folders[0])
-    ensemble = Ensemble.load(folders)
-    if calibration is not None and calibration.exists():
+    ensemble = Ensemble.load(folders) if len(folders) > 1 else None
+    if dropout_samples:
+        ensemble = DropoutEnsemble.sample(ensemble or load_model(folders[0]), dropout_samples)
+    assert ensemble is not None
+    if not dropout_samples and calibration is not None and calibration.exists():
         content = Calibration.from_dict(read_json(calibration), ensemble.task, str(calibration))
         return replace(ensemble, calibration=content)
     if not is_calibrated:
@@ -172,3 +225,26 @@ def load_models(folders: Sequence[Path | str], *, is_calibrated: bool = False, d
 def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> Outputs:
     """Outputs whose probabilities, or numbers, are the means of the members'."""
     return task.from_probability(task.to_probability(each.double()).mean(dim=0)).to(each.dtype)
+
+
+def _find_dropout(model: nn.Module) -> list[nn.Module]:
+    """The modules that drop something in training."""
+    found = []
+    for module in model.modules():
+        share = module.p if isinstance(module, nn.Dropout) else getattr(module, "dropout", 0)
+        if isinstance(share, float) and share > 0:
+            found.append(module)
+    return found
+
+
+@contextmanager
+def _sampled_dropout(model: nn.Module) -> Iterator[None]:
+    """Within the block dropout acts as in training, and all else as in evaluation."""
+    modules = _find_dropout(model)
+    for module in modules:
+        module.training = True  # of the module itself: parts of it stay in evaluation mode
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.training = False

@@ -33,7 +33,10 @@ from mnagt.metrics import Reliability
 from mnagt.runs.config import RunConfig
 from mnagt.runs.folder import load_run_dataset, load_run_split, read_run_config, read_split
 from mnagt.settings import from_dict
-from mnagt.tasks import Unlabelled
+from mnagt.tasks import IntervalCoverage, Task, Unlabelled
+
+_LEVELS = (0.8, 0.9, 0.95)
+"""Levels whose coverage ``calibrate`` measures."""
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +118,9 @@ class Calibrated:
     """On the test part; None for regression."""
     after: Reliability | None
     test_graphs: int
+    coverage: dict[float, tuple[IntervalCoverage, IntervalCoverage | None]]
+    """Of numbers, by level: that of the conformal intervals of the test part, and of those of a normal distribution
+    where the model gives deviations."""
 
 
 def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
@@ -138,7 +144,22 @@ def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
     write_json(folder / CALIBRATION, calibration.to_dict())
     target = dataset.targets[split.test]
     before, after = (trained.task.reliability(test / divisor, target) for divisor in (1, calibration.temperature))
-    return Calibrated(calibration, before, after, len(split.test))
+    coverage = {level: _measure_coverage(trained.task, calibration, test, target, level) for level in _LEVELS}
+    found = {level: pair for level, pair in coverage.items() if pair is not None}
+    return Calibrated(calibration, before, after, len(split.test), found)
+
+
+def _measure_coverage(
+    task: Task, calibration: Calibration, output: Tensor, target: Tensor, level: float
+) -> tuple[IntervalCoverage, IntervalCoverage | None] | None:
+    """The coverage of intervals of numbers, conformal and of a normal distribution; None for other tasks."""
+    conformal, normal = (
+        task.interval_coverage(output, target, calibration.threshold(level)),
+        task.normal_thresholds(level),
+    )
+    if conformal is None:
+        return None
+    return conformal, None if normal is None else task.interval_coverage(output, target, normal)
 
 
 def predict(
@@ -150,6 +171,7 @@ def predict(
     descriptors: str | None = None,
     device: str = "auto",
     level: float | None = None,
+    dropout_samples: int = 0,
 ) -> dict[str, list]:
     """Predictions as columns of a table, one row a graph.
 
@@ -161,6 +183,7 @@ def predict(
         descriptors: A table with the columns that the model reads beside the graph; by default those of ``dataset``.
         device: cpu, cuda, ...; auto takes a GPU if there is one.
         level: Add prediction sets or intervals of this coverage (0.9); the model must be calibrated.
+        dropout_samples: Average so many predictions with dropout (Monte Carlo dropout), and say how far they agree.
 
     Returns:
         The graph's number or name and the columns of ``Task.decode``. For a table, its own columns come first, and a
@@ -173,7 +196,8 @@ def predict(
     ['graph', 'prediction', 'p(-1)', 'p(1)', 'distance']
     """
     folders = [folder] if isinstance(folder, Path | str) else list(folder)
-    trained = load_models(folders, is_calibrated=level is not None, device=device)
+    options = {"is_calibrated": level is not None, "dropout_samples": dropout_samples}
+    trained = load_models(folders, device=device, **options)
     selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles, descriptors=descriptors)
     if not is_source(dataset):
         return selected.join(trained.predict(selected.graphs, selected.indices, pick_device(device), level=level))

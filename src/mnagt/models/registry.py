@@ -172,7 +172,7 @@ def full_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> full_settings("gin", {"dim": 32})["depth"]
     4
     """
-    return asdict(_read_settings(name, settings))
+    return _to_dict(_read_settings(name, settings))
 
 
 def resolve_settings(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> dict[str, Any]:
@@ -181,7 +181,12 @@ def resolve_settings(name: str, settings: Mapping[str, Any], features: Features,
     >>> resolve_settings("gin", {"dim": 32}, Features(), outputs=2)["conv"]
     'gin'
     """
-    return asdict(_resolve(name, settings, features, outputs))
+    return _to_dict(_resolve(name, settings, features, outputs))
+
+
+def _to_dict(config: Any) -> dict[str, Any]:
+    """The settings as files hold them, which know no tuples: they are compared with those of other runs."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config).items()}
 
 
 def _read_settings(name: str, settings: Mapping[str, Any]) -> Any:

@@ -6,9 +6,10 @@ from typing import Any
 
 from mnagt.errors import InputError
 from mnagt.registry import TASK_CHOICES, add_entry, lookup
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Suggestion, Task, Unlabelled
+from mnagt.tasks.base import NO_CLASS, ExplainedOutput, IntervalCoverage, Suggestion, Task, Unlabelled
 from mnagt.tasks.censored import CensoredRegression
 from mnagt.tasks.columns import MultiLabel, Regression
+from mnagt.tasks.mean_variance import MeanVariance
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.sub_tokens import END, UNKNOWN, SubTokens, word_key, word_keys
 
@@ -19,6 +20,8 @@ __all__ = [
     "UNKNOWN",
     "CensoredRegression",
     "ExplainedOutput",
+    "IntervalCoverage",
+    "MeanVariance",
     "MultiLabel",
     "Regression",
     "SingleLabel",
@@ -34,7 +37,8 @@ __all__ = [
 ]
 
 TASKS: dict[str, type[Task]] = {
-    task.kind: task for task in (SingleLabel, MultiLabel, Regression, CensoredRegression, SubTokens, Unlabelled)
+    task.kind: task
+    for task in (SingleLabel, MultiLabel, Regression, CensoredRegression, MeanVariance, SubTokens, Unlabelled)
 }
 """Tasks by kind. ``register_task`` adds one."""
 

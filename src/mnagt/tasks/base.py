@@ -39,6 +39,13 @@ class ExplainedOutput:
     """How much of the prediction is left in other outputs, from 0 to 1."""
 
 
+class IntervalCoverage(NamedTuple):
+    """The share of targets within their intervals, and the mean width of these."""
+
+    share: float
+    width: float
+
+
 class Suggestion(NamedTuple):
     """A sequence of words and its probability."""
 
@@ -291,6 +298,16 @@ class Task(ABC):
         ``output`` is calibrated; ``level`` is part of the columns' names.
         """
         raise InputError(f"prediction sets and intervals need classes or numbers, and the task is {self.kind}")
+
+    def interval_coverage(
+        self, output: Output, target: Tensor, thresholds: Float[Tensor, "groups"]
+    ) -> IntervalCoverage | None:
+        """How many targets lie within intervals, and how wide they are; None where there are no intervals."""
+        return None
+
+    def normal_thresholds(self, level: float) -> Float[Tensor, "groups"] | None:
+        """The thresholds of a normal distribution; None where outputs have no deviation."""
+        return None
 
     def reliability(self, output: Output, target: Tensor) -> Reliability | None:
         """How well probabilities match frequencies; None where outputs are no probabilities of classes."""

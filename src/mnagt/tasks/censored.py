@@ -34,7 +34,7 @@ class CensoredRegression(Regression):
 
     kind: ClassVar[str] = "censored-regression"
 
-    def _drop_bounds(self, target: Float[Tensor, "*any twice_columns"]) -> Float[Tensor, "*any columns"]:
+    def known_values(self, target: Float[Tensor, "*any twice_columns"]) -> Float[Tensor, "*any columns"]:
         """The values that are no bounds; NaN elsewhere."""
         values, side = target.chunk(2, dim=-1)
         return values.where(side == 0, torch.nan)
@@ -69,22 +69,22 @@ class CensoredRegression(Regression):
         target: Float[Tensor, "*resamples graphs twice_columns"],
     ) -> dict[str, Tensor]:
         """As of ``Regression``, over the values that are no bounds."""
-        return super().compute_metrics(output, self._drop_bounds(target))
+        return super().compute_metrics(output, self.known_values(target))
 
     def target_probability(self, target: ValuesAndSides) -> Values:
-        return super().target_probability(self._drop_bounds(target))
+        return super().target_probability(self.known_values(target))
 
     def conformal_scores(self, output: Values, target: ValuesAndSides) -> ScoreGroups:
-        return super().conformal_scores(output, self._drop_bounds(target))
+        return super().conformal_scores(output, self.known_values(target))
 
     def find_outliers(self, target: ValuesAndSides) -> Bool[Tensor, "graphs columns"]:
-        return super().find_outliers(self._drop_bounds(target))
+        return super().find_outliers(self.known_values(target))
 
     def merge_targets(self, target: ValuesAndSides, group: Int[Tensor, "graphs"]) -> Float[Tensor, "groups twice"]:
         """The mean of the known values of a group; where there are none, the mean of bounds of one side."""
         values, side = target.chunk(2, dim=1)
         sides = super().merge_targets(side.where(values.isfinite(), torch.nan), group)
-        uncensored = super().merge_targets(self._drop_bounds(target), group)
+        uncensored = super().merge_targets(self.known_values(target), group)
         bounds = super().merge_targets(values, group).where(sides.abs() == 1, torch.nan)
         merged = uncensored.where(uncensored.isfinite(), bounds)
         sides = torch.where(uncensored.isfinite(), 0.0, sides).where(merged.isfinite(), torch.nan)

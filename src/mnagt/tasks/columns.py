@@ -14,7 +14,16 @@ from torch import Tensor
 from mnagt import metrics
 from mnagt.errors import InputError, join_names, quote
 from mnagt.settings import OneOf
-from mnagt.tasks.base import ExplainedOutput, ScoreGroups, Task, choose_outputs, constant, describe_each, divide
+from mnagt.tasks.base import (
+    ExplainedOutput,
+    IntervalCoverage,
+    ScoreGroups,
+    Task,
+    choose_outputs,
+    constant,
+    describe_each,
+    divide,
+)
 from mnagt.tasks.target_column import TargetColumn, parse_binary, parse_number
 from mnagt.tasks.target_transform import TRANSFORMS, apply_transform, fit_knots, invert_transform
 
@@ -280,6 +289,10 @@ class Regression(ColumnTask):
     def with_target_transform(self, transform: str) -> "Regression":
         return replace(self, transform=transform)
 
+    def known_values(self, target: Tensor) -> AnyValues:
+        """The targets that are numbers; NaN elsewhere."""
+        return target
+
     def describe_precision(self, graphs: int) -> str:
         """The interval of a standard deviation of normal errors: 1.96 / sqrt(2 n) of itself."""
         return f"an RMSE measured on it has a 95 % interval of about ±{100 * 1.96 / (2 * graphs) ** 0.5:.0f} %"
@@ -294,7 +307,7 @@ class Regression(ColumnTask):
 
     def _mean_and_std(self, like: Tensor) -> tuple[Float[Tensor, "columns"], Float[Tensor, "columns"]]:
         if not self.mean:
-            return like.new_zeros(self.num_outputs), like.new_ones(self.num_outputs)
+            return like.new_zeros(len(self.names)), like.new_ones(len(self.names))
         return constant(self.mean, like.dtype, like.device), constant(self.std, like.dtype, like.device)
 
     def standardise(self, value: AnyValues) -> AnyValues:
@@ -342,21 +355,38 @@ class Regression(ColumnTask):
         errors = (self.to_units(output) - target).abs()
         return [column[column.isfinite()] for column in errors.unbind(dim=1)]
 
-    def prediction_sets(self, output: Values, thresholds: Float[Tensor, "columns"], level: float) -> dict[str, list]:
+    def prediction_sets(
+        self, output: Float[Tensor, "graphs outputs"], thresholds: Float[Tensor, "columns"], level: float
+    ) -> dict[str, list]:
         """The ends of an interval around each number."""
-        values = self.to_units(output).double()
-        ends = {"low": values - thresholds, "high": values + thresholds}
+        ends = dict(zip(("low", "high"), self.interval_ends(output, thresholds), strict=True))
         return {
             f"{name} {side}({level:g})": end[:, i].tolist()
             for i, name in enumerate(self.names)
             for side, end in ends.items()
         }
 
+    def interval_ends(
+        self, output: Float[Tensor, "graphs outputs"], thresholds: Float[Tensor, "columns"]
+    ) -> tuple[Values, Values]:
+        """Low and high ends of the intervals within ``thresholds``, in units."""
+        values = self.to_units(output).double()
+        return values - thresholds, values + thresholds
+
+    def interval_coverage(
+        self, output: Float[Tensor, "graphs outputs"], target: Tensor, thresholds: Float[Tensor, "columns"]
+    ) -> IntervalCoverage:
+        low, high = self.interval_ends(output, thresholds)
+        target = self.known_values(target)
+        is_known = target.isfinite()
+        is_within = (low <= target) & (target <= high) & is_known
+        return IntervalCoverage((is_within.sum() / is_known.sum()).item(), (high - low)[is_known].mean().item())
+
     def explained_outputs(
         self, output: Values, target: str | None = None, class_names: Sequence[str] = ()
     ) -> list[ExplainedOutput]:
         """The value of the first column, or of ``target``. Confidence falls as exp(-|change| / std)."""
-        means, stds = self.mean or (0.0,) * self.num_outputs, self.std or (1.0,) * self.num_outputs
+        means, stds = self.mean or (0.0,) * len(self.names), self.std or (1.0,) * len(self.names)
 
         def explain_value(i: int, predicted: float) -> ExplainedOutput:
             return ExplainedOutput(

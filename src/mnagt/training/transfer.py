@@ -49,7 +49,7 @@ def inherit_settings(config: RunConfig) -> RunConfig:
 
 def copy_weights(source: TrainedModel, model: GraphModel, task: Task) -> None:
     """Give ``model`` the weights, the WL vocabulary and the scaling of ``source``; the head's where targets agree."""
-    same_targets = task.can_score(source.task)
+    same_targets = task.can_join(source.task)
     state, given = model.state_dict(), source.model.state_dict()
     names = [name for name in state if same_targets or not name.startswith(HEAD)]
     for name in names:
