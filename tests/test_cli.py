@@ -644,3 +644,19 @@ def test_next_steps_are_commands_with_arguments_of_the_command(name):
     words = COMMANDS[name].next_step.format(model=["runs/mine"], dataset="my.csv", out="x").split()
     assert words[:1] == ["mnagt"] or name in {"quickstart", "train", "compare", "tune", "data", "pack", *ENDLESS}
     assert not words or words[1] in COMMANDS
+
+
+def test_the_quickstart_prints_one_screen_and_opens_its_report(tmp_path, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    words = ["quickstart", "--epochs", "1", "--folds", "3", "--jobs", "1", "--open", "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
+    for name in ("majority class", "wl-linear", "gin", "mnagt"):
+        assert sum(line.startswith(f"  {name} ") for line in lines) == 1
+    assert opened == [(tmp_path / "out" / "report.html").as_uri()]
+    explain = next(line for line in lines if "mnagt explain" in line).split("mnagt ", 1)[1]
+    assert main([*explain.split()[:-1], str(tmp_path / "why.html")]) == 0
+    assert (tmp_path / "why.html").exists()

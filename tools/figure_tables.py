@@ -264,6 +264,37 @@ def build_tuning() -> str:
     return format_table(["settings tried", *datasets], rows)
 
 
+def build_coverage() -> str:
+    """Calibration and coverage of prediction sets, one model beside three."""
+    found = read_results("coverage-cpu.json")["figures"]
+
+    def row(name: str, write: Callable[[dict[str, Any]], str]) -> list[str]:
+        return [name, *map(write, found.values())]
+
+    def write_level(level: str) -> Callable[[dict[str, Any]], str]:
+        def write(each: dict[str, Any]) -> str:
+            classes = ", ".join(f"{share:.3f}" for share in each[level]["by_class"])
+            return f"{each[level]['coverage']:.3f} ({classes}), {each[level]['size']:.2f}"
+
+        return write
+
+    rows = [
+        row("accuracy", lambda each: f"{100 * each['accuracy']:.1f} %"),
+        row(
+            "Brier score, before and after", lambda each: f"{each['before']['brier']:.3f}, {each['after']['brier']:.3f}"
+        ),
+        row(
+            "calibration error, before and after",
+            lambda each: f"{each['before']['ece']:.3f}, {each['after']['ece']:.3f}",
+        ),
+    ]
+    what = ("coverage at {} (each class), classes in a set", "coverage at {}", "coverage at {}")
+    for words, level in zip(what, ("0.8", "0.9", "0.95"), strict=True):
+        rows.append(row(words.format(level), write_level(f"level {level}")))
+    count = sum(each["graphs"] for each in found["one model"]["before"]["bins"])
+    return format_table([f"NCI1, GIN, 25 epochs, {count:,} test graphs of 4 splits", *found], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": build_accuracy,
     "attribution": build_attribution,
@@ -273,6 +304,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fresh": build_fresh,
     "molecules": build_molecules,
     "code": build_code,
+    "coverage": build_coverage,
     "mixers": build_mixers,
     "duplicates": build_duplicates,
     "duplicates-fresh": build_duplicates_fresh,

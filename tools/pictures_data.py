@@ -16,7 +16,7 @@ PARTS = {"train": "series-0", "valid": "series-2", "test": "series-1"}
 def draw_packed() -> Canvas:
     """Graphs of different sizes end to end in flat tensors."""
     canvas = Canvas(700, 300, "Three graphs as flat tensors with pointers, cut into a batch by index arithmetic")
-    canvas.text(24, 34, "Graphs are rows of a few flat tensors", size=18, bold=True)
+    canvas.text(24, 34, "All graphs of a data set in a few flat tensors", size=18, bold=True)
     sizes, colours = [4, 7, 3, 6], ["series-0", "series-1", "series-2", "series-3"]
     for row, (name, per) in enumerate((("nodes", 1), ("edges", 1.6))):
         y, x = 78 + 58 * row, 110.0
@@ -94,7 +94,7 @@ def draw_splits() -> Canvas:
     for i, (part, colour) in enumerate(PARTS.items()):
         canvas.circle(32 + 110 * i, 294, 7, fill=colour)
         canvas.text(46 + 110 * i, 299, {"valid": "validation"}.get(part, part), size=14)
-    canvas.text(696, 299, "a cluster: molecules with one scaffold", size=13, colour="soft", anchor="end")
+    canvas.text(696, 299, "A sketch. A cluster: molecules with one scaffold", size=13, colour="soft", anchor="end")
     return canvas
 
 
@@ -134,37 +134,27 @@ def draw_cuda_graphs() -> Canvas:
 
 
 def draw_calibration() -> Canvas:
-    """A reliability diagram before and after temperature scaling."""
+    """A reliability diagram before and after temperature scaling, as measured."""
     found = json.loads((RESULTS / "coverage-cpu.json").read_text(encoding="utf-8"))["figures"]["one model"]
     canvas = Canvas(720, 340, "Reliability before and after temperature scaling")
-    canvas.text(24, 34, "Does 90 % mean nine times out of ten?", size=18, bold=True)
-    for panel, (title, temperature, key) in enumerate((("before", 2.0, "before"), ("after calibration", 1.0, "after"))):
+    canvas.text(24, 34, "Is a class predicted with 90 % right nine times out of ten?", size=18, bold=True)
+    for panel, (title, key) in enumerate((("before", "before"), ("after calibration", "after"))):
         left, top, side = 78 + 350 * panel, 66, 200
+        colour = f"series-{panel + 1}"
         canvas.rect(left, top, side, side, stroke="line")
         canvas.line((left, top + side), (left + side, top), colour="soft", dash="4 4")
-        points = []
-        for i in range(101):
-            right = 0.5 + 0.495 * i / 100
-            logit = math.log(right / (1 - right)) * temperature
-            confidence = 1 / (1 + math.exp(-logit))
-            points.append((left + side * (2 * confidence - 1), top + side - side * (2 * right - 1)))
-        canvas.line(*points, colour="series-1" if panel == 0 else "series-2", width=3)
+        bins = found[key]["bins"]
+        places = [(left + side * (2 * b["confidence"] - 1), top + side * (2 - 2 * b["accuracy"])) for b in bins]
+        canvas.line(*places, colour=colour, width=2)
+        for (x, y), each in zip(places, bins, strict=True):
+            canvas.circle(x, y, 2 + 0.3 * math.sqrt(each["graphs"]), fill=colour)
         canvas.text(left + 12, top + 24, title, size=15, bold=True)
         canvas.text(left + 12, top + 44, f"ECE {100 * found[key]['ece']:.1f} %", size=14, colour="soft")
         for share in (0.5, 1.0):
-            position = 2 * share - 1
-            canvas.text(
-                left + side * position, top + side + 20, f"{100 * share:.0f} %", size=13, anchor="middle", colour="soft"
-            )
-            canvas.text(
-                left - 8, top + side - side * position + 5, f"{100 * share:.0f} %", size=13, anchor="end", colour="soft"
-            )
-        canvas.text(left + side / 2, top + side + 38, "what the model says", size=13, anchor="middle", colour="soft")
-    canvas.text(
-        24,
-        330,
-        "Height: how often it is right. Curves: a sketch of an overconfident model; ECE: measured, a GIN on NCI1.",
-        size=13,
-        colour="soft",
-    )
+            x, y, words = left + side * (2 * share - 1), top + side * (2 - 2 * share), f"{100 * share:.0f} %"
+            canvas.text(x, top + side + 20, words, size=13, anchor="middle", colour="soft")
+            canvas.text(left - 8, y + 5, words, size=13, anchor="end", colour="soft")
+        canvas.text(left + side / 2, top + side + 38, "predicted probability", size=13, anchor="middle", colour="soft")
+    words = "Height: share that is right. Area of a dot: number of graphs. Measured: GIN on NCI1, 4 splits."
+    canvas.text(24, 330, words, size=12, colour="soft")
     return canvas

@@ -132,7 +132,7 @@ def draw_layer() -> Canvas:
     canvas.line((540, 230), (540, 364))
     canvas.arrow((540, 364), (262, 364))
     canvas.arrow((250, 376), (250, 398))
-    box(60, 398, 380, "norm, feed-forward network, + itself")
+    box(60, 398, 380, "norm, feed-forward network, residual")
     canvas.arrow((250, 438), (250, 460))
     return canvas
 
@@ -142,7 +142,7 @@ def draw_spectral() -> Canvas:
     canvas = Canvas(
         720, 300, "Chebyshev polynomials of the normalised adjacency on a ring of twenty nodes, and a sum of them"
     )
-    canvas.text(24, 34, "A head learns how far it looks", size=18, bold=True)
+    canvas.text(24, 34, "A head learns at which distance it attends", size=18, bold=True)
     n = 20
     adjacency = np.roll(np.eye(n), 1, axis=1) / 2 + np.roll(np.eye(n), -1, axis=1) / 2
     terms = [np.eye(n), adjacency]
@@ -170,7 +170,7 @@ def draw_spectral() -> Canvas:
     canvas.text(
         24,
         276,
-        "What is added to the ringed node’s scores: blue is more, orange is less, size is strength.",
+        "What is added to the scores of the ringed node: blue is positive, orange negative, size the amount.",
         size=13,
         colour="soft",
     )

@@ -152,7 +152,7 @@ def quickstart(
         found[name] = cross_validate(replace(run, model=name), jobs, show_progress, saved)
         say(f"  {name:17} {found[name]!s:12} {found[name].parameters:9,} parameters")
     for name, score, deviation in PUBLISHED[:2]:
-        say(f"  {name:17} {format_percent(score, deviation):12} as published; the epoch chosen on the test folds")
+        say(f"  {name:17} {format_percent(score, deviation):12} published; epoch chosen on the test folds")
     trained, test = load_model(folder), make_split(run.split, dataset).test
     molecules = predict_molecules(trained, dataset, test[:: max(1, len(test) // 6)][:6])
     names, seconds = category_meanings(dataset, "classes"), time.monotonic() - start
