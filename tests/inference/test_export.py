@@ -110,6 +110,7 @@ def test_edges_come_in_any_order():
 ONNX = [
     ("mnagt", FULL, {**NARROW, "attention": "cosine", "forest_trees": 3, "forest_max_leaves": 9}),
     ("mnagt", Features(), {**NARROW, "random_walk": 3, "readout": "attention", "mixer": "concat"} | BUSH),
+    ("mnagt", Features(), {**SMALL, "structural_counts": True, "input_readout": True, "attention": "none"}),
     ("mnagt-paper", FULL, {**SMALL, "max_hop": 1}),
     ("transformer", FULL, SMALL),
     ("gin", FULL, SMALL),
@@ -203,7 +204,7 @@ def test_the_command_writes_what_it_is_asked_for(tmp_path, capsys):
 def test_the_example_in_the_docs_runs(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    export_onnx(trained("gin", Features(), SMALL), tmp_path / "mine.onnx")
+    export_onnx(trained("gin", Features(Columns((7,)), Columns((4,))), SMALL), tmp_path / "mine.onnx")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(example, names)

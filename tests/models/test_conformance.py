@@ -186,8 +186,7 @@ DROPOUTS = {
     name: [
         each
         for each in full_settings(name, {})
-        if each.endswith("dropout")
-        and each not in ("wl_dropout", "descriptor_dropout")  # which have tests of their own
+        if each.endswith("dropout") and each not in ("wl_dropout", "descriptor_dropout")  # tested apart
     ]
     for name in MODELS
     if name != "grover"  # which draws its number of hops too

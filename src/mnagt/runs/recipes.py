@@ -51,7 +51,7 @@ def find_recipe(dataset: str | None, model: str | None) -> str:
     """
     if dataset is None or dataset not in DATASETS or not (file := _shipped_file(dataset)).is_file():
         return "none"
-    model = model or read_toml(file).get("default", RunConfig.model)
+    model = model or str(read_toml(file).get("default", RunConfig.model))
     if shipped_recipe(dataset, model) is None:
         return "none"
     name = f"{dataset.lower()}/{model}"
