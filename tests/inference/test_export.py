@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fitted import fit_at_random
+from safetensors.torch import load_file, save_file
 from strategies import CATEGORIES, EDGE_LABELS, EDGE_VALUES, NODE_LABELS, NODE_VALUES, random_batch
 from torch import Tensor
 from woods import grow_at_random
@@ -20,7 +24,14 @@ from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.molecules import MOLECULES
-from mnagt.inference.export import ExportedModel, export_inputs, export_onnx, export_torch
+from mnagt.inference.export import (
+    FORMATS,
+    ExportedModel,
+    export_compiled,
+    export_inputs,
+    export_onnx,
+    export_torch,
+)
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.random_forest import RandomForest
 from mnagt.models.registry import MODELS, build_model, full_settings
@@ -172,6 +183,47 @@ def test_the_exported_program_answers_as_the_model_on_200_graphs(tmp_path):
     assert_answers(torch.export.load(path).module(), saved, two_hundred(FULL))
 
 
+CLEAN = """
+import json, sys, torch
+from safetensors.torch import load_file, save_file
+inputs, path, kind, out = load_file(sys.argv[1]), *sys.argv[2:]
+if kind == "compiled":
+    model = torch._inductor.aoti_load_package(path)
+    inputs = {name: inputs[name] for name in json.loads(model.get_metadata()["inputs"])}
+else:
+    model = torch.export.load(path).module()
+with torch.inference_mode():
+    save_file({"outputs": model(inputs)}, out)
+assert "mnagt" not in sys.modules
+"""
+"""A program that knows nothing of this package."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_symbols")
+@pytest.mark.parametrize(("name", "settings"), [("gin", SMALL), ("mnagt", NARROW)])
+@pytest.mark.parametrize("kind", ["torch", "compiled"])
+def test_a_clean_process_reads_what_was_written(name, settings, kind, tmp_path):
+    if kind == "compiled" and shutil.which("g++") is None:
+        pytest.skip("no C++ compiler")
+    saved, path = trained(name, FULL, settings), tmp_path / "model.pt2"
+    FORMATS[kind](saved, path)
+    for number, batch in enumerate(
+        (graphs(FULL, [5, 1, 11, 3], 3), graphs(FULL, [1], 4), graphs(FULL, [1, 17], 5, 0.0))
+    ):
+        given, out = tmp_path / f"{number}.safetensors", tmp_path / f"{number}.out"
+        save_file(export_inputs(batch, saved), given)
+        command = [sys.executable, "-I", "-c", CLEAN, str(given), str(path), kind, str(out)]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        with torch.inference_mode():
+            torch.testing.assert_close(load_file(out)["outputs"], saved.predictor()(batch), rtol=1e-4, atol=1e-4)
+
+
+def test_a_compiled_package_has_its_own_ending(tmp_path):
+    with pytest.raises(InputError, match=r"model\.so: compiled packages end in \.pt2"):
+        export_compiled(trained("gin", Features(), SMALL), tmp_path / "model.so")
+
+
 @pytest.mark.usefixtures("_symbols")
 @pytest.mark.parametrize(("name", "settings"), [("graphormer", {}), ("mnagt", {"readout": "virtual-node"})])
 def test_what_cannot_be_traced_is_refused(name, settings, tmp_path):
@@ -204,7 +256,7 @@ def test_the_command_writes_what_it_is_asked_for(tmp_path, capsys):
 @pytest.mark.usefixtures("_symbols")
 def test_the_example_in_the_docs_runs(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     run = train(RunConfig("MUTAG", "gin", SMALL, TrainConfig(epochs=1)))
     export_onnx(run.trained, tmp_path / "mine.onnx")
     monkeypatch.chdir(tmp_path)

@@ -200,13 +200,14 @@ def run_monitor(args: argparse.Namespace) -> int:
 
 def export_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.add_argument("model", type=Path, help="folder of a run")
-    parser.add_argument("--format", choices=("onnx", "torch"), default="onnx", help="onnx, or torch.export's [onnx]")
+    kinds = "onnx, torch.export's, or compiled by AOTInductor [onnx]"
+    parser.add_argument("--format", choices=("onnx", "torch", "compiled"), default="onnx", help=kinds)
     parser.add_argument("--out", type=Path, metavar="FILE", help="[FOLDER.onnx or FOLDER.pt2]")
 
 
 def run_export(args: argparse.Namespace) -> None:
-    """Writes a trained model as ONNX or as an exported program of PyTorch, for any number of graphs, nodes and edges,
-    and checks that its outputs are those of the model."""
+    """Writes a trained model as ONNX, as an exported program of PyTorch or as compiled code, for any number of graphs,
+    nodes and edges, and checks that its outputs are those of the model."""
     from mnagt.inference.export import FORMATS
 
     out = args.out or Path(f"{args.model.resolve()}.{'onnx' if args.format == 'onnx' else 'pt2'}")

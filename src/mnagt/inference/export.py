@@ -97,9 +97,35 @@ def export_torch(model: TrainedModel | Path | str, path: Path | str) -> None:
         scratch.write_bytes(kept.getvalue())
 
 
+def export_compiled(model: TrainedModel | Path | str, path: Path | str) -> None:
+    """Write a model as machine code for this kind of processor, for ``torch._inductor.aoti_load_package``.
+
+    It needs a C++ compiler, and takes minutes. The package reads its inputs in the order of its metadata ``inputs``,
+    whatever their names in the dictionary.
+
+    Args:
+        model: The model, or the folder of a run.
+        path: The file to write; its name ends in .pt2.
+    """
+    trained, path = _load(model), Path(path)
+    if path.suffix != ".pt2":
+        raise InputError(f"{path}: compiled packages end in .pt2; choose such a name")
+    program, inputs = _trace(trained)
+    with _without_messages(), write_atomically(path) as scratch:
+        options = {"aot_inductor.metadata": {**_metadata(trained), "inputs": json.dumps(list(inputs))}}
+        try:
+            torch._inductor.aoti_compile_and_package(program, package_path=str(scratch), inductor_configs=options)
+        except Exception as error:  # of the compilers' own kinds
+            reason = " ".join(str(error).split())[:300]
+            raise InputError(f"a {trained.name} cannot be compiled here ({reason}); it takes g++") from error
+        loaded = torch._inductor.aoti_load_package(str(scratch))
+        check_export(lambda batch: loaded(export_inputs(batch, trained)), trained)
+
+
 FORMATS: dict[str, Callable[[TrainedModel | Path | str, Path | str], None]] = {
     "onnx": export_onnx,
     "torch": export_torch,
+    "compiled": export_compiled,
 }
 
 
