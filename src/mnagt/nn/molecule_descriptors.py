@@ -11,6 +11,7 @@ from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, TABLE_DESCRIPTORS
+from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
 from mnagt.nn.descriptor_boosting import Descriptors, take_first_rows
 from mnagt.nn.morgan_forest import MorganBits
@@ -98,7 +99,7 @@ class MoleculeDescriptors(Readout):
         standard = (self.values(graph) - self.mean) * self.scale
         standard = standard.nan_to_num().clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS).to(x.dtype)
         vector = self.map(self.dropout(standard))
-        return x, replace(graph, encodings={**graph.encodings, VECTORS: vector[graph.graph_of_node]})
+        return x, replace(graph, encodings={**graph.encodings, VECTORS: take(graph.graph_of, vector)})
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         return take_first_rows(graph.encodings[VECTORS], graph, missing=0.0)

@@ -100,6 +100,13 @@ def test_columns_of_the_table_itself_are_no_targets(esol, write, tmp_path):
     assert list(read_table(answers).columns) == ["smiles", "y", "ph", "predicted y", "note"]
 
 
+@pytest.mark.real_data
+def test_a_target_is_no_descriptor(esol, write, capsys):
+    table = write("my.csv", "smiles,y,ph", [(*row, str(i % 5)) for i, row in enumerate(esol)])
+    assert run("train", table, "--target", "y", "--descriptors", table, *TINY) == 2
+    assert "'y' is a target and a descriptor" in capsys.readouterr().err
+
+
 WRONG = {
     "a molecule missing": (
         lambda rows: rows[3:],

@@ -24,7 +24,7 @@ from mnagt.data.readers.split_columns import SplitColumn, announce_unused, encod
 from mnagt.data.readers.text_table import Table, join_tables, read_table, read_targets
 from mnagt.data.splits import PARTS
 from mnagt.data.table_config import TableConfig
-from mnagt.errors import InputError
+from mnagt.errors import InputError, quote
 from mnagt.tasks import Task
 
 _MAX_LOGGED = 10
@@ -99,6 +99,11 @@ def read_molecules(
     targets = targets if isinstance(task, str) else task.target_columns(targets)
     parts, split_column = find_part_columns(table), group.name if group else column
     names = table.find_target_columns(targets, (column, split_column, *parts, *descriptors))
+    if given := [name for name in names if name in descriptors]:
+        raise InputError(
+            f"{table.label}: {quote(given[0])} is a target and a descriptor, so that a model would be told what it has "
+            "to predict; name the columns to read: --descriptors a,b"
+        )
     announce_unused(table, [name for name in parts if name not in (*names, split_column)])
     task, values, has_target = read_targets(table, names, task)
     texts = [" ".join(text.split()) for text in table.column(column)]
