@@ -74,6 +74,7 @@ benchmarks-gpu: .venv/dev  ## the same on a GPU; needs MNAGT_DATA with NCI1, COL
 	$(BIN)/python benchmarks/conv_accuracy.py --device cuda --seeds 10 --epochs 20 --jobs 10 --out results/conv-accuracy-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/step.py --out results/step-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/molecules.py --out results/molecules-gpu.json || failed=1; \
+	$(BIN)/python benchmarks/pointwise_kernels.py --out results/pointwise-kernels-gpu.json || failed=1; \
 	$(BIN)/python benchmarks/page.py && exit $$failed
 
 .venv/core: pyproject.toml constraints.txt | $(BIN)/python

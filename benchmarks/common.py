@@ -30,13 +30,13 @@ def data_file(name: str) -> Path:
     return path
 
 
-def medians(
+def take_turns(
     variants: Mapping[str, Callable[[], object]],
     rounds: int,
     warm_up: int = 3,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
-    """Median seconds of each variant. They take turns, so that what else the machine does hits all alike."""
+) -> dict[str, list[float]]:
+    """Seconds of each variant in each round. They take turns, so that what else the machine does hits all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     names = list(variants)
     for at in range(-warm_up, rounds):
@@ -48,7 +48,17 @@ def medians(
             del result
             if at >= 0:
                 seconds[name].append(took)
-    return {name: statistics.median(taken) for name, taken in seconds.items()}
+    return seconds
+
+
+def medians(
+    variants: Mapping[str, Callable[[], object]],
+    rounds: int,
+    warm_up: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Median seconds of each variant, which take turns."""
+    return {name: statistics.median(taken) for name, taken in take_turns(variants, rounds, warm_up, clock).items()}
 
 
 def machine() -> dict[str, Any]:
