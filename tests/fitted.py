@@ -13,7 +13,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.molecules import MOLECULES
 from mnagt.models.registry import build_model, full_settings
-from mnagt.nn.graph_model import SklearnModel
+from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.tasks import MultiLabel
 from mnagt.training.sklearn_problem import Problem
 from mnagt.training.sklearn_trainer import FITS
@@ -51,7 +51,7 @@ def _stretch(labels: torch.Tensor, columns: Columns) -> torch.Tensor:
 
 def fit_at_random(
     name: str, settings: dict[str, Any], features: Features, outputs: int, seed: int = 0
-) -> tuple[SklearnModel, dict[str, Any]]:
+) -> tuple[GraphModel, dict[str, Any]]:
     """The model fitted to random labels of forty graphs, and its settings as they were chosen."""
     settings = full_settings(name, SMALL[name] | settings)
     sizes = torch.randint(1, 9, (40,), generator=generator(seed)).tolist()
@@ -67,8 +67,7 @@ def fit_at_random(
     problem = Problem(model, settings, with_encodings(dataset, model.encodings), parts, task, seed)
     chosen, tensors = FITS[name](problem)
     model = build_model(name, chosen, features, outputs)
-    assert isinstance(model, SklearnModel)
-    model.resize(tensors)
+    resize_tables(model, tensors)
     model.load_state_dict(tensors)
     return model, chosen
 

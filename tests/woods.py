@@ -1,10 +1,13 @@
 """A forest of random trees, over the WL colours of a few graphs."""
 
+import numpy as np
 import torch
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.weisfeiler_lehman import fragment_colours
 from mnagt.inference.random_forest import ITERATIONS, RandomForest
+from mnagt.training.fit_forest import set_trees
+from mnagt.training.tree_tables import Tree
 
 
 def grow_at_random(forest: RandomForest, batch: GraphBatch, seed: int = 0) -> None:
@@ -15,7 +18,8 @@ def grow_at_random(forest: RandomForest, batch: GraphBatch, seed: int = 0) -> No
     forest.fit_vocabulary(colours.repeat(5, 1), copies)
     present = (forest.presence_features(batch)[:, : forest.columns] > 0).any(dim=0).nonzero()[:, 0]
     assert len(present) > 3
-    for tree in range(forest.outputs * forest.trees):
+    trees = []
+    for _ in range(forest.outputs * forest.trees):
         feature, left, right = [-2], [-1], [-1]
         for _ in range(forest.max_leaves - 1):  # a random leaf is split
             leaves = [node for node, child in enumerate(left) if child < 0]
@@ -24,6 +28,7 @@ def grow_at_random(forest: RandomForest, batch: GraphBatch, seed: int = 0) -> No
             left[node], right[node] = len(feature), len(feature) + 1
             for part, end in ((feature, -2), (left, -1), (right, -1)):
                 part += [end, end]
-        value = torch.rand(len(feature), generator=generator)
-        forest.set_tree(tree, torch.tensor(feature), torch.tensor(left), torch.tensor(right), value)
+        value = torch.rand(len(feature), generator=generator).numpy()
+        trees.append(Tree(np.array(feature), np.array([left, right]).T, np.zeros(len(feature)), value, len(feature)))
+    set_trees(forest, trees)
     forest.odds.uniform_(0.5, 2, generator=generator)

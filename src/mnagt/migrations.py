@@ -13,6 +13,7 @@ from mnagt.files import write_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+    from torch import Tensor
 
 Value = TypeVar("Value")
 
@@ -90,6 +91,16 @@ def rename_weights(tensors: Mapping[str, Value]) -> dict[str, Value]:
             name = re.sub(pattern, replacement, name)
         renamed[name] = tensor
     return renamed
+
+
+def add_tree_roots(tensors: dict[str, "Tensor"], trees: int) -> dict[str, "Tensor"]:
+    """``tensors`` with the roots of a forest's trees, each of which had room for as many tree nodes in 0.1."""
+    import torch
+
+    child = tensors.get("forest.child")
+    if child is None or "forest.root" in tensors or not trees:
+        return tensors
+    return tensors | {"forest.root": torch.arange(trees, dtype=torch.int32) * (len(child) // trees)}
 
 
 def parameters_of_0_1(dims: Mapping[str, int]) -> list[str]:

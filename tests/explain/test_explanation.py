@@ -39,7 +39,9 @@ from mnagt.models.registry import build_model
 from mnagt.nn.layer import Layer
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.tasks import UNKNOWN, MultiLabel, Regression, SingleLabel, SubTokens, Task
+from mnagt.training.fit_forest import set_trees
 from mnagt.training.run import train
+from mnagt.training.tree_tables import Tree
 
 SMALL = {"dim": 16, "depth": 2, "head_dim": 8, "wl_vocabulary_size": 256}
 CHROMIUM = shutil.which("chromium")
@@ -144,7 +146,7 @@ def test_what_is_explained_is_the_prediction_that_is_shown(task):
     )
     for forest in (None, RandomForest(task.num_outputs, trees=3, max_leaves=2)):
         if forest is not None:
-            forest.value += torch.linspace(0.1, 0.4, len(forest.value))
+            set_trees(forest, [Tree.leaf(0.1 + 0.1 * n) for n in range(len(forest.root))])
         both = replace(model, forest=forest, settings={"forest_weight": 0.4})
         (each,) = explain(both, MUTAG, torch.tensor([3]))
         found = each.attribution

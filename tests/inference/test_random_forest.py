@@ -35,7 +35,7 @@ def forest(batch) -> RandomForest:
 
 def walk(forest: RandomForest, tree: int, has: set[int]) -> float:
     """The slow way: from the root, one test after the other."""
-    node = tree * forest.nodes_per_tree
+    node = int(forest.root[tree])
     while True:
         absent, present = forest.child[node].tolist()
         if absent == node:
@@ -95,7 +95,7 @@ def test_the_ensemble_averages_the_probabilities_of_network_and_forest(task, for
 
 def test_an_output_for_a_certain_answer_is_finite(forest, batch):
     model = ensemble(TASKS[1], forest)
-    forest.value.zero_()
+    torch.nn.init.zeros_(forest.value)
     torch.nn.init.constant_(list(model.network.head.parameters())[-1], -1e4)
     assert bool(model(batch).isfinite().all())
 

@@ -26,9 +26,8 @@ from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.traced_batch import TracedBatch
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.migrations import EXPORT_INPUTS
-from mnagt.nn.descriptor_boosting import Descriptors
 from mnagt.nn.molecule_descriptors import TableColumns
-from mnagt.nn.morgan_forest import MorganBits
+from mnagt.nn.molecule_features import Descriptors, MorganBits
 from mnagt.tasks import task_to_dict
 from mnagt.version import __version__
 

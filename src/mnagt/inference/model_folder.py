@@ -46,9 +46,9 @@ from mnagt.inference.weights import (
     save_tensors,
     select_prefix,
 )
-from mnagt.migrations import rename_weights
+from mnagt.migrations import add_tree_roots, rename_weights
 from mnagt.models.registry import MODELS, build_model, full_settings, use_module
-from mnagt.nn.graph_model import GraphModel, SklearnModel
+from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.nn.inference_fusion import FusedModel
 from mnagt.nn.module_model import ModuleModel
 from mnagt.nn.readouts import READOUTS
@@ -344,8 +344,9 @@ def _load(folder: Path) -> TrainedModel:
         features = from_dict(Features, content["features"], where="features")
         task = task_from_dict(content["task"])
         definition = name, settings, features, task.num_outputs
+        renamed = add_tree_roots(rename_weights(weights), settings.get("forest_trees", 0) * task.num_outputs)
         with torch.device("meta"), _SkipInit(), _parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
-            expected = _join_weights(*_build(*definition, weights))
+            expected = _join_weights(*_build(*definition, renamed))
     except KeyError as error:
         raise InputError(f"{folder / CONFIG}: no {error} in it; it is damaged or not a model's") from None
     except (TypeError, AttributeError):
@@ -357,11 +358,10 @@ def _load(folder: Path) -> TrainedModel:
         missing = _missing_plugins(content)
         hint = f"; {describe_missing(missing)}" if missing else ""
         raise InputError(f"{folder / CONFIG}: {reason}{hint}") from None
-    renamed = rename_weights(weights)
     check_weights(expected, renamed, folder / WEIGHTS)
     check_fingerprints(folder, weights, note)
     with _SkipInit():
-        model, forest = _build(*definition, weights)
+        model, forest = _build(*definition, renamed)
     model.load_state_dict({name: tensor for name, tensor in renamed.items() if not name.startswith(FOREST)})
     if forest is not None:
         forest.load_state_dict(select_prefix(FOREST, renamed))
@@ -393,11 +393,12 @@ def _missing_plugins(content: Any) -> list[str]:
 def _build(
     name: str, settings: Mapping[str, Any], features: Features, outputs: int, weights: Mapping[str, Tensor]
 ) -> tuple[GraphModel, RandomForest | None]:
-    """The model and its forest, with room for ``weights``."""
-    model = build_or_explain(name, settings, features, outputs)
-    if isinstance(model, SklearnModel):
-        model.resize(weights)
-    return model, RandomForest.from_settings(settings, outputs)
+    """The model and its forest, with as many rows in their tables as ``weights`` has."""
+    model, forest = build_or_explain(name, settings, features, outputs), RandomForest.from_settings(settings, outputs)
+    resize_tables(model, weights)
+    if forest is not None:
+        resize_tables(forest, select_prefix(FOREST, weights))
+    return model, forest
 
 
 def _join_weights(model: GraphModel, forest: RandomForest | None) -> dict[str, Tensor]:

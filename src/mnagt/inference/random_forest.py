@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.weisfeiler_lehman import fragment_colours
-from mnagt.nn.decision_trees import find_leaves, presence_features, take_rows
+from mnagt.nn.decision_trees import Trees, presence_features
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import most_common_colours
 from mnagt.tasks import Task
@@ -25,37 +25,27 @@ MAX_DEPTH = 64
 """Of a tree. (Without a limit trees of ogbg-molhiv have up to 117 levels, and predict no better.)"""
 
 
-class RandomForest(nn.Module):
+class RandomForest(Trees):
     """Probabilities, or numbers, of graphs: for each output the mean over ``trees`` trees.
 
     A node of a tree tests a presence feature: whether the graph has a certain WL colour. ``training/fit_forest.py``
     grows the trees with scikit-learn.
 
     >>> forest = RandomForest(outputs=2, trees=10, max_leaves=8)
-    >>> forest.value.shape  # 2 outputs, 10 trees, 15 nodes
-    torch.Size([300])
+    >>> forest.root.shape  # no tree is grown yet
+    torch.Size([20])
     """
 
     column: Int[Tensor, "colours_by_slots"]
     """The feature of each slot; the last, which no tree tests, where no colour of the slot is known."""
-    feature: Int[Tensor, "tree_nodes"]
-    """The feature that each node of all trees tests."""
-    child: Int[Tensor, "tree_nodes 2"]
-    """The next node where the feature is 0, and where it is 1; a leaf leads to itself."""
-    value: Float[Tensor, "tree_nodes"]
-    """Of each leaf."""
     odds: Float[Tensor, "outputs"]
     """Odds of a positive among the graphs that trees were grown on, over those among all training graphs."""
 
     def __init__(self, outputs: int, trees: int, max_leaves: int) -> None:
-        super().__init__()
-        self.outputs, self.trees, self.max_leaves = outputs, trees, max_leaves
-        self.columns = NUM_COLOURS * VOCABULARY_SIZE
-        nodes = outputs * trees * self.nodes_per_tree
+        super().__init__(outputs, trees)
+        self.value.requires_grad_(False)
+        self.max_leaves, self.columns = max_leaves, NUM_COLOURS * VOCABULARY_SIZE
         self.register_buffer("column", torch.full((NUM_COLOURS * SLOTS,), self.columns, dtype=torch.int32))
-        self.register_buffer("feature", torch.full((nodes,), self.columns, dtype=torch.int32))
-        self.register_buffer("child", torch.arange(nodes, dtype=torch.int32)[:, None].repeat(1, 2))
-        self.register_buffer("value", torch.zeros(nodes))
         self.register_buffer("odds", torch.ones(outputs))
 
     @classmethod
@@ -63,10 +53,6 @@ class RandomForest(nn.Module):
         """The forest, not yet grown, that a model's settings ask for."""
         trees = settings.get("forest_trees", 0)
         return cls(outputs, trees, settings["forest_max_leaves"]) if trees else None
-
-    @property
-    def nodes_per_tree(self) -> int:
-        return 2 * self.max_leaves - 1
 
     @property
     def encodings(self) -> dict[str, int]:
@@ -79,22 +65,6 @@ class RandomForest(nn.Module):
         for r, column in enumerate(self.column.view(NUM_COLOURS, SLOTS)):
             vocabulary = most_common_colours(colours[:, r], graph, VOCABULARY_SIZE, MIN_GRAPHS)
             column[vocabulary % SLOTS] = torch.arange(len(vocabulary), dtype=torch.int32) + r * VOCABULARY_SIZE
-
-    def set_tree(
-        self,
-        tree: int,
-        feature: Int[Tensor, "nodes"],
-        absent: Int[Tensor, "nodes"],
-        present: Int[Tensor, "nodes"],
-        value: Float[Tensor, "nodes"],
-    ) -> None:
-        """Store tree number ``tree``. Its nodes count from 0, the root; the children of a leaf are -1."""
-        first, itself, is_leaf = tree * self.nodes_per_tree, torch.arange(len(feature)), absent < 0
-        nodes = slice(first, first + len(feature))
-        self.feature[nodes] = torch.where(is_leaf, self.columns, feature).int()
-        for has, child in enumerate((absent, present)):
-            self.child[nodes, has] = (first + torch.where(is_leaf, itself, child)).int()
-        self.value[nodes] = value.float()
 
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
         """The probability, or number, of each output."""
@@ -109,9 +79,7 @@ class RandomForest(nn.Module):
 
     def predict(self, features: UInt8[Tensor, "graphs features"]) -> Float[Tensor, "graphs outputs"]:
         """The mean over the trees of each output, corrected for how rare a positive is (``odds``)."""
-        root = torch.arange(self.outputs * self.trees, dtype=torch.int32, device=features.device) * self.nodes_per_tree
-        leaves = find_leaves(features, self.feature, self.child, root, MAX_DEPTH)
-        mean = take_rows(self.value, leaves).unflatten(0, (self.outputs, self.trees)).mean(dim=1).T
+        mean = self.leaf_values(features, MAX_DEPTH).mean(dim=1).T
         return mean / (mean + self.odds * (1 - mean))
 
 

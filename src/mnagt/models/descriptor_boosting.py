@@ -7,12 +7,12 @@ of its graph (``graphs/molecules.py``).
 from dataclasses import dataclass
 from typing import Annotated
 
-from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.graphs.molecules import MOLECULES
 from mnagt.models.config import SklearnConfig
-from mnagt.nn.descriptor_boosting import DescriptorBoosting
+from mnagt.nn.decision_trees import BoostedTrees
+from mnagt.nn.encoders import NoEncoder
 from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.molecule_features import Descriptors
 from mnagt.settings import Ge, Gt, Le, PositiveInt
 
 
@@ -36,9 +36,4 @@ class DescriptorBoostingConfig(SklearnConfig):
 
 def descriptor_boosting(config: DescriptorBoostingConfig, features: Features, outputs: int) -> GraphModel:
     """Gradient boosting on RDKit's descriptors of molecules, fitted by scikit-learn."""
-    if features != MOLECULES:
-        raise InputError(
-            "descriptor-boosting reads molecules, with the nine columns of atoms and three of bonds that SMILES and "
-            "OGB's molecules have, and these graphs have others; choose wl-linear"
-        )
-    return DescriptorBoosting(features, outputs, config.num_iterations)
+    return GraphModel(NoEncoder(), [], Descriptors(), BoostedTrees(outputs, config.num_iterations), features)

@@ -7,12 +7,12 @@ molecule rebuilt from the columns of its graph (``graphs/molecules.py``).
 from dataclasses import dataclass
 from typing import Annotated
 
-from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.graphs.molecules import MOLECULES
 from mnagt.models.config import SklearnConfig
+from mnagt.nn.decision_trees import Forests
+from mnagt.nn.encoders import NoEncoder
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.morgan_forest import MorganForest
+from mnagt.nn.molecule_features import MorganBits
 from mnagt.settings import Ge, Le, PositiveInt
 
 
@@ -36,9 +36,5 @@ class MorganForestConfig(SklearnConfig):
 
 def morgan_forest(config: MorganForestConfig, features: Features, outputs: int) -> GraphModel:
     """A random forest over Morgan fingerprints of molecules, fitted by scikit-learn."""
-    if features != MOLECULES:
-        raise InputError(
-            "morgan-forest reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
-            "molecules have, and these graphs have others; choose wl-linear"
-        )
-    return MorganForest(features, outputs, config.radius, config.bits, config.num_trees)
+    bits, forests = MorganBits(config.radius, config.bits), Forests(outputs, config.num_trees)
+    return GraphModel(NoEncoder(), [], bits, forests, features)

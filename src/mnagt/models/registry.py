@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import MOLECULES
 from mnagt.models.config import SklearnConfig, WidthConfig
@@ -218,4 +219,9 @@ def build_model(name: str, settings: Mapping[str, Any], features: Features, outp
     torch.Size([3, 2])
     """
     config = _resolve(name, settings, features, outputs)
+    if MODELS[name].reads not in (None, features):
+        raise InputError(
+            f"{name} reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
+            "molecules have, and these graphs have others; choose wl-linear"
+        )
     return MODELS[name].build(config, features, outputs)

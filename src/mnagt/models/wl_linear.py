@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Literal
 
+from torch import nn
+
 from mnagt.graphs.features import Features
 from mnagt.models.config import SklearnConfig
+from mnagt.nn.encoders import NoEncoder
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.wl_counts import Normalisation, WLLinear
+from mnagt.nn.wl_counts import Normalisation, WLCounts, initial_colours
 from mnagt.settings import Ge, Gt, Le, Lt, PositiveInt, Settings
 
 MAX_ITERATIONS = 6
@@ -54,4 +57,6 @@ class WLLinearConfig(SklearnConfig, WLCountsConfig):
 
 def wl_linear(config: WLLinearConfig, features: Features, outputs: int) -> GraphModel:
     """A linear model over WL subtree counts, fitted by scikit-learn."""
-    return WLLinear(features, outputs, *config.counted)
+    iterations, normalisation = config.counted
+    readout = WLCounts(outputs, iterations, initial_colours(features), normalisation)
+    return GraphModel(NoEncoder(), [], readout, nn.Identity(), features)

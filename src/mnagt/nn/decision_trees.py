@@ -1,8 +1,114 @@
-"""Decision trees as tensors: how graphs find their leaves by presence features."""
+"""Decision trees as tensors: scikit-learn grows them (``training/tree_tables.py``), PyTorch evaluates them."""
+
+from typing import ClassVar
 
 import torch
-from jaxtyping import Int, Shaped, UInt8
-from torch import Tensor
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Real, Shaped, UInt8
+from torch import Tensor, nn
+
+MAX_DEPTH = 1024
+"""Of a tree that is the head of a model. (Those of ogbg-molhiv have about a hundred levels.)"""
+LINKS = ("identity", "logit", "log")
+"""From what the leaves add up to to an output: that of a number, of a label, of a class."""
+
+
+class Trees(nn.Module):
+    """As many decision trees for each output, end to end in tables, which have no rows before trees are grown.
+
+    Args:
+        outputs: how many.
+        trees: of each output.
+        branches: of a tree node: 2, or 3 where a feature may be missing.
+    """
+
+    sized: ClassVar[tuple[str, ...]] = ("feature", "child", "value")
+    """Tables with a row for each tree node."""
+    root: Int[Tensor, "outputs_by_trees"]
+    feature: Int[Tensor, "tree_nodes"]
+    """The feature that each tree node tests."""
+    child: Int[Tensor, "tree_nodes branches"]
+    """The next node of each branch; a leaf leads to itself."""
+    value: Float[Tensor, "tree_nodes"]
+    """Of each leaf."""
+
+    def __init__(self, outputs: int, trees: int, branches: int = 2) -> None:
+        super().__init__()
+        self.outputs, self.trees = outputs, trees
+        self.register_buffer("root", torch.zeros(outputs * trees, dtype=torch.int32))
+        self.register_buffer("feature", torch.zeros(0, dtype=torch.int32))
+        self.register_buffer("child", torch.zeros(0, branches, dtype=torch.int32))
+        self.value = nn.Parameter(torch.zeros(0))
+
+    def leaf_values(
+        self,
+        features: Real[Tensor, "graphs features"],
+        depth: int,
+        threshold: Float[Tensor, "tree_nodes"] | None = None,
+    ) -> Float[Tensor, "outputs trees graphs"]:
+        """The value of the leaf of each tree that each graph comes to after ``depth`` steps."""
+        if not len(self.value):
+            return self.value.new_zeros(self.outputs, self.trees, len(features)) + self.value.sum()
+        leaves = find_leaves(features, self.feature, self.child, self.root, depth, threshold)
+        return take_rows(self.value, leaves).unflatten(0, (self.outputs, self.trees))
+
+
+class TreeHead(Trees):
+    """Trees from a graph's vector to outputs."""
+
+    depth: Int[Tensor, ""]
+    """Of the deepest tree."""
+    link: Int[Tensor, ""]
+    """An index of ``LINKS``."""
+
+    def __init__(self, outputs: int, trees: int, branches: int = 2) -> None:
+        super().__init__(outputs, trees, branches)
+        self.register_buffer("depth", torch.zeros((), dtype=torch.int32))
+        self.register_buffer("link", torch.zeros((), dtype=torch.int32))
+
+    @property
+    def steps(self) -> int:
+        return min(int(self.depth), MAX_DEPTH)
+
+
+class Forests(TreeHead):
+    """For each output the mean over ``trees`` trees, from bits to a probability or a number, and that to the output.
+
+    >>> Forests(outputs=2, trees=10)(torch.zeros(3, 2049)).shape
+    torch.Size([3, 2])
+    """
+
+    def forward(self, bits: Float[Tensor, "graphs bits"]) -> Float[Tensor, "graphs outputs"]:
+        mean = self.leaf_values(bits.to(torch.uint8), self.steps).mean(dim=1).T
+        match LINKS[int(self.link)]:
+            case "logit":
+                return mean.logit(eps=torch.finfo(mean.dtype).eps)
+            case "log":
+                return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
+            case _:
+                return mean
+
+
+class BoostedTrees(TreeHead):
+    """For each output the sum over ``trees`` trees and a constant, from numbers, some NaN, to an output.
+
+    >>> BoostedTrees(outputs=2, trees=10)(torch.zeros(3, 217)).shape
+    torch.Size([3, 2])
+    """
+
+    sized = (*Trees.sized, "threshold")
+    threshold: Float[Tensor, "tree_nodes"]
+    """Branches of a tree node are: at most its threshold, more, missing."""
+    baseline: Float[Tensor, "outputs"]
+
+    def __init__(self, outputs: int, trees: int) -> None:
+        super().__init__(outputs, trees, branches=3)
+        self.register_buffer("threshold", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("baseline", torch.zeros(outputs))
+
+    def forward(self, x: Float[Tensor, "graphs columns"]) -> Float[Tensor, "graphs outputs"]:
+        total = self.leaf_values(x.double(), self.steps, self.threshold).sum(dim=1).T + self.baseline
+        return F.logsigmoid(total) if LINKS[int(self.link)] == "log" else total
 
 
 def presence_features(
@@ -20,24 +126,28 @@ def presence_features(
 
 
 def find_leaves(
-    features: UInt8[Tensor, "graphs features"],
+    features: Real[Tensor, "graphs features"],
     feature: Int[Tensor, "tree_nodes"],
-    child: Int[Tensor, "tree_nodes 2"],
+    child: Int[Tensor, "tree_nodes branches"],
     root: Int[Tensor, "trees"],
     depth: int,
+    threshold: Float[Tensor, "tree_nodes"] | None = None,
 ) -> Int[Tensor, "trees graphs"]:
     """The leaf of each tree that each graph comes to after ``depth`` steps.
 
-    Tree node i tests feature ``feature[i]`` and leads to ``child[i, 0]`` where it is 0, to ``child[i, 1]`` where it is
-    1; a leaf leads to itself. All numbers of nodes and features are int32.
+    Tree node i tests feature ``feature[i]`` and leads to ``child[i, branch]``. Without thresholds the branch is the
+    feature itself, 0 or 1; with them it is 0 where the feature is at most ``threshold[i]``, 1 where it is more, 2 where
+    it is NaN. A leaf leads to itself. All numbers of nodes and features are int32.
     """
-    graphs, device = features.shape[0], features.device
+    graphs, branches, device = features.shape[0], child.shape[1], features.device
     features, child = features.T.flatten(), child.flatten()
     graph = torch.arange(graphs, dtype=torch.int32, device=device)
     node = root[:, None].expand(-1, graphs)  # tree by tree: a tree is small, and stays in the cache
     for _ in range(depth):
-        has = take_rows(features, take_rows(feature, node) * graphs + graph)
-        node = take_rows(child, 2 * node + has)
+        branch = take_rows(features, take_rows(feature, node) * graphs + graph)
+        if threshold is not None:
+            branch = torch.where(branch.isnan(), 2, (branch > take_rows(threshold, node)).int())
+        node = take_rows(child, branches * node + branch)
     return node
 
 

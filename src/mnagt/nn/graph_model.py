@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -107,24 +107,20 @@ class GraphModel(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
 
-class SklearnModel(GraphModel):
-    """A model that scikit-learn fits (``training/sklearn_trainer.py``) and PyTorch evaluates.
+def resize_tables(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Give tables as many rows as they have in ``weights``; what they hold is not copied.
 
-    The tensors named in ``sized`` are tables with as many rows as the training graphs made them: ``resize`` makes room.
+    Parts of ``module`` name such tables in ``sized``: they have as many rows as the training graphs made them.
     """
-
-    sized: ClassVar[tuple[str, ...]] = ()
-
-    def resize(self, weights: Mapping[str, Tensor]) -> None:
-        """Give the tables as many rows as they have in ``weights``; what they hold is not copied."""
-        rows = {len(weights[name]) for name in self.sized if name in weights and weights[name].ndim}
-        if len(rows) > 1:
-            raise InputError(f"its tables have {join_names(map(str, sorted(rows)))} rows; restore it or train again")
-        for name in self.sized if rows else ():
-            path, _, leaf = name.rpartition(".")
-            owner, table = self.get_submodule(path), self.state_dict()[name]
-            resized = table.new_empty(*rows, *table.shape[1:])
-            setattr(owner, leaf, nn.Parameter(resized) if leaf in owner._parameters else resized)
+    parts = [(path and f"{path}.", part) for path, part in module.named_modules()]
+    tables = [(part, name, path + name) for path, part in parts for name in getattr(part, "sized", ())]
+    rows = {len(weights[full]) for _, _, full in tables if full in weights and weights[full].ndim}
+    if len(rows) > 1:
+        raise InputError(f"its tables have {join_names(map(str, sorted(rows)))} rows; restore it or train again")
+    for part, name, _ in tables if rows else ():
+        table = getattr(part, name)
+        resized = table.data.new_empty(*rows, *table.shape[1:])
+        setattr(part, name, nn.Parameter(resized, table.requires_grad) if name in part._parameters else resized)
 
 
 def make_head(kind: HeadKind, width: int, dim: int, outputs: int, dropout: float = 0.0) -> nn.Sequential:

@@ -13,8 +13,7 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, TABLE_DESCRIPTORS
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
-from mnagt.nn.descriptor_boosting import Descriptors, take_first_rows
-from mnagt.nn.morgan_forest import MorganBits
+from mnagt.nn.molecule_features import Descriptors, MorganBits, take_first_rows
 from mnagt.nn.readouts import Readout
 from mnagt.nn.shapes import GraphVectors, NodeVectors
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
-from mnagt.nn.graph_model import GraphModel, SklearnModel
+from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.readouts import Prepared, Readout
 from mnagt.nn.shapes import NodeVectors
 from mnagt.nn.wl_counts import WLCounts
@@ -46,10 +46,8 @@ class WideAndDeepHead(nn.Module):
         return self.weights[0] * wide + self.weights[1] * self.head(deep)
 
 
-class WideAndDeep(SklearnModel):
+class WideAndDeep(GraphModel):
     """A linear model over WL subtree counts and a network. Each is fitted by itself, the network as ``network``."""
-
-    sized = ("readout.wide.key", "readout.wide.weight")
 
     def __init__(self, deep: GraphModel, wide: WLCounts) -> None:
         readout, head = Beside(deep.readout, wide), WideAndDeepHead(deep.head, wide.dim)

@@ -1,6 +1,6 @@
 """A linear model over WL subtree counts, as a table of weights that nodes look their subtrees up in."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.weisfeiler_lehman import STRUCTURAL_COLOURS, subtree_colours
-from mnagt.nn.encoders import NoEncoder
-from mnagt.nn.graph_model import SklearnModel
 from mnagt.nn.shapes import GraphVectors, NodeVectors
 from mnagt.nn.wl_features import NodeSum
 
@@ -35,6 +33,7 @@ class WLCounts(NodeSum):
     {'subtree-colours': 3}
     """
 
+    sized: ClassVar[tuple[str, ...]] = ("key", "weight")
     key: Int[Tensor, "colours"]
     """The vocabulary, sorted: column and WL colour as one number (``colour_keys``)."""
     weight: Float[Tensor, "colours outputs"]
@@ -81,20 +80,6 @@ class WLCounts(NodeSum):
     def weights_of(self, row: Int[Tensor, "some"], graph: GraphBatch) -> Float[Tensor, "some outputs"]:
         """The weights of these rows of the vocabulary, as many for each node as there are columns of colours."""
         return self.weight[row]
-
-
-class WLLinear(SklearnModel):
-    """``WLCounts`` as a model of its own.
-
-    >>> WLLinear(Features(), 2, iterations=1, normalisation="raw").encodings
-    {'subtree-colours': 1}
-    """
-
-    sized = ("readout.key", "readout.weight")
-
-    def __init__(self, features: Features, outputs: int, iterations: int, normalisation: Normalisation) -> None:
-        readout = WLCounts(outputs, iterations, initial_colours(features), normalisation)
-        super().__init__(NoEncoder(), [], readout, nn.Identity(), features)
 
 
 def initial_colours(features: Features) -> int:

@@ -5,17 +5,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from mnagt.nn.descriptor_boosting import Descriptors
-from mnagt.nn.morgan_forest import LINKS
+from mnagt.inference.weights import add_prefix
+from mnagt.nn.decision_trees import LINKS
+from mnagt.nn.molecule_features import Descriptors
 from mnagt.training.sklearn_problem import Fitted, Problem
+from mnagt.training.tree_tables import Tree, join_trees
 
 LOGIT = 4.6
 """Of a label that all training molecules have: a probability of 99 %."""
-
-LARGEST = 1e20
-"""In place of an infinite threshold, which tells missing values from all others."""
 
 
 def fit_descriptor_boosting(problem: Problem) -> Fitted:
@@ -37,20 +35,21 @@ def fit_descriptor_boosting(problem: Problem) -> Fitted:
         baseline, fitted = _fit_output(problem, x[rows], target[rows], weights[rows], problem.seed + 7919 * output)
         baselines.append(baseline)
         trees += fitted
-    link = {"head.link": torch.tensor(LINKS.index(problem.task.link)).int()}
-    return dict(problem.settings), _to_tensors(trees) | {"head.baseline": torch.tensor(baselines).float()} | link
+    rest = {"baseline": torch.tensor(baselines).float(), "link": torch.tensor(LINKS.index(problem.task.link)).int()}
+    return dict(problem.settings), add_prefix("head.", join_trees(trees) | rest)
 
 
 def _fit_output(
     problem: Problem, x: NDArray[np.floating], target: NDArray[np.floating], weights: NDArray[np.floating], seed: int
-) -> tuple[float, list[NDArray[Any]]]:
-    """The constant and the nodes of scikit-learn's trees of one output."""
+) -> tuple[float, list[Tree]]:
+    """The constant and the trees of one output."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     count, is_number = problem.settings["num_iterations"], problem.task.link == "identity"
     if len(np.unique(target)) < 2:  # nothing to tell apart
         value = float(target[0]) if len(target) else 0.0
-        return (value if is_number or not len(target) else LOGIT * (2 * value - 1)), [_leaf()] * count
+        value = value if is_number or not len(target) else LOGIT * (2 * value - 1)
+        return value, [Tree.leaf(0.0, branches=3)] * count
     kind: Any = HistGradientBoostingRegressor if is_number else HistGradientBoostingClassifier
     boosting = kind(
         max_iter=count,
@@ -62,31 +61,6 @@ def _fit_output(
     )
     x = np.where(np.isnan(x).all(axis=0), 0.0, x)  # scikit-learn cannot bin a column without any value
     boosting.fit(x, target if is_number else target.astype(int), weights)
-    nodes = [trees[0].nodes for trees in boosting._predictors]
-    return float(np.ravel(boosting._baseline_prediction)[0]), [*nodes, *[_leaf()] * (count - len(nodes))]
-
-
-def _leaf() -> NDArray[Any]:
-    """A tree that adds nothing."""
-    from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
-
-    leaf: Any = np.zeros(1, dtype=PREDICTOR_RECORD_DTYPE)
-    leaf["is_leaf"] = 1
-    return leaf
-
-
-def _to_tensors(trees: list[NDArray[Any]]) -> dict[str, Tensor]:
-    """All trees end to end; a leaf leads to itself."""
-    first = np.concatenate([[0], np.cumsum([len(tree) for tree in trees])[:-1]])
-    nodes, offset = np.concatenate(trees), np.repeat(first, [len(tree) for tree in trees])
-    is_leaf, itself = nodes["is_leaf"].astype(bool), np.arange(len(nodes))
-    left, right = (np.where(is_leaf, itself, nodes[side].astype(np.int64) + offset) for side in ("left", "right"))
-    missing = np.where(nodes["missing_go_to_left"].astype(bool), left, right)
-    return {
-        "head.root": torch.from_numpy(first).int(),
-        "head.feature": torch.from_numpy(np.where(is_leaf, 0, nodes["feature_idx"]).astype(np.int32)),
-        "head.threshold": torch.from_numpy(np.where(is_leaf, 0.0, nodes["num_threshold"].clip(max=LARGEST))),
-        "head.child": torch.from_numpy(np.stack([left, right, missing], axis=1)).int(),
-        "head.value": torch.from_numpy(np.where(is_leaf, nodes["value"], 0.0)).float(),
-        "head.depth": torch.tensor(int(nodes["depth"].max()) if len(nodes) else 0).int(),
-    }
+    trees = [Tree.from_boosting(each.nodes) for each, *_ in boosting._predictors]
+    trees += [Tree.leaf(0.0, branches=3)] * (count - len(trees))
+    return float(np.ravel(boosting._baseline_prediction)[0]), trees

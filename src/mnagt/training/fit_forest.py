@@ -1,7 +1,7 @@
 """Fits the trees of a random forest with scikit-learn."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,8 +13,10 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.inference.random_forest import COLOURS, MAX_DEPTH, RandomForest
+from mnagt.nn.graph_model import resize_tables
 from mnagt.tasks import Task
 from mnagt.training.trainer import Interrupted
+from mnagt.training.tree_tables import Tree, join_trees
 
 logger = logging.getLogger(__name__)
 
@@ -42,21 +44,29 @@ def fit_forest(
     logger.info("growing %d trees%s", forest.trees, each)
     forest.fit_vocabulary(*dataset.select_encoding(COLOURS, train))
     features = torch.cat([forest.presence_features(dataset.batch(chunk)) for chunk in train.split(1024)])
-    features = features[:, : forest.columns].numpy()
+    features, trees = features[:, : forest.columns].numpy(), list[Tree]()
     for output, target in enumerate(task.target_probability(dataset.targets[train]).T.numpy()):
         if not np.isfinite(target).any():
-            forest.value.view(forest.outputs, -1)[output] = 0.5
+            trees += [Tree.leaf(0.5)] * forest.trees
             continue
         sampler = Sampler.from_targets(target)
         forest.odds[output] = sampler.odds
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             generators = [np.random.default_rng((seed, output, tree)) for tree in range(forest.trees)]
             pending = [pool.submit(_grow_tree, features, sampler, forest.max_leaves, each) for each in generators]
-            for tree, future in enumerate(pending):
+            for future in pending:
                 if should_stop():
                     pool.shutdown(cancel_futures=True)
                     raise Interrupted
-                forest.set_tree(output * forest.trees + tree, *future.result())
+                trees.append(future.result())
+    set_trees(forest, trees)
+
+
+def set_trees(forest: RandomForest, trees: Sequence[Tree]) -> None:
+    """Give the forest its trees, as many for each output."""
+    tables = join_trees(trees)
+    resize_tables(forest, tables)
+    forest.load_state_dict(forest.state_dict() | {name: tables[name] for name in ("root", *forest.sized)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,16 +103,12 @@ class Sampler:
         return np.concatenate([generator.choice(*each) for each in zip(self.groups, self.counts, strict=True)])
 
 
-def _grow_tree(
-    features: NDArray[np.uint8], sampler: Sampler, max_leaves: int, generator: np.random.Generator
-) -> list[Tensor]:
-    """A tree as ``RandomForest.set_tree`` takes it."""
+def _grow_tree(features: NDArray[np.uint8], sampler: Sampler, max_leaves: int, generator: np.random.Generator) -> Tree:
+    """A tree of one output."""
     from sklearn.tree import DecisionTreeRegressor
 
     graphs, state = sampler.sample(generator), int(generator.integers(2**31))
     tree = DecisionTreeRegressor(
         max_features="sqrt", max_leaf_nodes=max_leaves, max_depth=MAX_DEPTH, random_state=state
     )
-    tree = tree.fit(features[graphs].astype(np.float32), sampler.target[graphs]).tree_
-    parts = tree.feature, tree.children_left, tree.children_right, tree.value[:, 0, 0]
-    return [torch.from_numpy(part) for part in parts]
+    return Tree.from_forest(tree.fit(features[graphs].astype(np.float32), sampler.target[graphs]).tree_)

@@ -10,6 +10,7 @@ from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.models.registry import build_model
+from mnagt.nn.graph_model import resize_tables
 from mnagt.nn.wide_and_deep import WideAndDeep, WideAndDeepHead
 from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
@@ -37,8 +38,9 @@ def fit_wide(config: RunConfig, dataset: PackedDataset, split: Split, task: Task
 def set_wide(model: WideAndDeep, weights: dict[str, Tensor]) -> None:
     """Put the weights of ``wl-linear`` into its wide part."""
     tensors = {name.removeprefix("readout."): tensor for name, tensor in weights.items()}
-    model.resize({f"readout.wide.{name}": tensor for name, tensor in tensors.items()})
-    model.get_submodule("readout.wide").load_state_dict(tensors)
+    wide = model.get_submodule("readout.wide")
+    resize_tables(wide, tensors)
+    wide.load_state_dict(tensors)
 
 
 @torch.no_grad()

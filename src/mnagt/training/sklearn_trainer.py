@@ -16,7 +16,7 @@ from mnagt.data.splits import Split
 from mnagt.errors import InputError
 from mnagt.inference.model_folder import build_or_explain
 from mnagt.inference.weights import check_weights, load_tensors, save_tensors
-from mnagt.nn.graph_model import GraphModel, SklearnModel
+from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
 from mnagt.training.distributed import ALONE, Ranks
@@ -85,8 +85,7 @@ class SklearnTrainer:
     def _set_model(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Take on a fitted model; sizes of its tables are those of ``tensors``."""
         model = build_or_explain(self.config.model, settings, self.model.features, self.task.num_outputs)
-        assert isinstance(model, SklearnModel)
-        model.resize(tensors)
+        resize_tables(model, tensors)
         check_weights(model.state_dict(), tensors, self.checkpoint or Path(self.config.model))
         model.load_state_dict(tensors)
         self.settings, self.model = settings, model.to(self.device).eval()
