@@ -178,7 +178,7 @@ def test_a_forest_is_that_of_scikit_learn(molecules):
     fitted = fit_model(FOREST, with_task(molecules, MultiLabel(("acid", "unknown")), labels), split)
     readout = fitted.model.readout
     assert isinstance(readout, MorganBits)
-    bits = readout.presence(molecules.batch(torch.arange(30)))[:, :2048].numpy()
+    bits = readout(torch.zeros(0, 0), molecules.batch(torch.arange(30)))[:, :2048].numpy()
     theirs: Any = RandomForestRegressor(25, min_samples_leaf=2, random_state=0).set_params(max_features="sqrt")
     theirs.fit(bits[split.train], labels[split.train, 0])
     ours = fitted.to_trained({}).outputs(molecules).sigmoid()

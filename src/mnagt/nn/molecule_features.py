@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
 from mnagt.graphs.batch import GraphBatch
@@ -28,14 +28,10 @@ class MorganBits(Readout):
         return {IDENTIFIERS: self.radius}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
-        return self.presence(graph).float()
-
-    def presence(self, graph: GraphBatch) -> UInt8[Tensor, "graphs bits_and_one"]:
-        """The bits as bytes."""
         identifiers = graph.encodings.get(IDENTIFIERS)
         identifiers = morgan_identifiers(graph, self.radius) if identifiers is None else identifiers
         bit = torch.where(identifiers < 0, self.bits, identifiers % self.bits)
-        return presence_features(bit, graph.graph_of_node.long(), graph.num_graphs, self.dim)
+        return presence_features(bit, graph.graph_of_node.long(), graph.num_graphs, self.dim).float()
 
 
 class Descriptors(Readout):
