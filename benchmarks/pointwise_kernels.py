@@ -10,12 +10,10 @@ steps are captured as CUDA graphs. Each variant replaces one kernel, or several:
   side in one tensor as now, updated by torch's operations.
 
 An epoch is the same batches for all, in the same order. Variants take turns; a figure is the median over rounds, with
-its quartiles, and the ratio to ours is the median of ratios within a round. Kernels are compiled beforehand by
-``--workers`` processes, through the caches on disk. Variants for which no time is left are recorded as such.
+its quartiles, and the ratio to ours is the median of ratios within a round.
+Variants for which no time is left are recorded as such.
 """
 
-import multiprocessing
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -64,8 +62,6 @@ WORKLOADS = {
 DEVICE = "cuda"
 BATCHES = 15
 """Steps of an epoch."""
-COMPILING = 0.4
-"""Share of the time after which nothing more is compiled beforehand."""
 FIRST_ROUNDS = 5
 """Rounds of a variant and ours alone, as soon as it is built: figures for when time runs out."""
 
@@ -168,47 +164,14 @@ def prepare() -> None:
     torch.set_float32_matmul_precision("high")
 
 
-def compile_variant(name: str, variant: str) -> str:
-    """Run an epoch of the variant, which leaves its kernels in the caches on disk; why not, if it failed."""
-    prepare()
-    bench = Bench(WORKLOADS[name], *read(WORKLOADS[name]), DEVICE)
-    bench.add(variant, bench.choices[variant])
-    return bench.records[variant].get("error", "")
-
-
-def compile_all(workers: int, until: float) -> None:
-    """Compile the kernels of all variants in as many processes; what is not done ``until`` then is left."""
-    forms = list_forms()
-    tasks = [
-        (name, f"{kernel} {form}")
-        for name, workload in WORKLOADS.items()
-        for kernel in workload.kernels
-        for form in forms[kernel]
-        if "compiled" in form
-    ]
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        results = [(task, pool.apply_async(compile_variant, task)) for task in tasks]
-        for task, result in results:
-            try:
-                outcome = result.get(max(until - time.monotonic(), 0.01))
-            except Exception as error:
-                outcome = f"{type(error).__name__}: {error}"
-            print(f"compiled {', '.join(task)}{outcome and ': '}{outcome[:200]}", flush=True)
-
-
 def main() -> None:
     start = time.monotonic()
     parser = common.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=12, help="epochs timed of each variant")
     parser.add_argument("--seconds", type=float, default=142.0, help="no variant is begun later than this")
-    parser.add_argument("--workers", type=int, default=14, help="processes that compile first; 0: none")
     options = parser.parse_args()
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     data = {name: read(workload) for name, workload in WORKLOADS.items()}
     print(f"read after {time.monotonic() - start:.0f} s", flush=True)
-    if options.workers:
-        compile_all(options.workers, start + COMPILING * options.seconds)
-    print(f"compiled after {time.monotonic() - start:.0f} s", flush=True)
     prepare()
     figures: dict[str, Any] = {}
     shared = {"device": device_name(torch.device(DEVICE)), "precision": "bf16", "seed": SEED, "steps": BATCHES}

@@ -146,12 +146,12 @@ class Twin:
 
 
 class Compiled(Twin):
-    """The same through ``torch.compile``; the longest axis of the arguments ``rows`` is dynamic."""
+    """The same through ``torch.compile``; the longest axis of the arguments ``rows`` is dynamic, others are not."""
 
     backend = "inductor"
 
     def __init__(self, function: Callable[..., Any], rows: tuple[int, ...] = (0,)) -> None:
-        super().__init__(torch.compile(function, backend=self.backend))
+        super().__init__(torch.compile(function, backend=self.backend, dynamic=False))
         self.rows = rows
 
     def __call__(self, *args: Any) -> Any:
