@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import pointwise_kernels as benchmark  # type: ignore[import-not-found]
 import torch_forms  # type: ignore[import-not-found]
 
+pytestmark = pytest.mark.slow  # most of it is the compiler
 KERNELS = {
     "scale": (scale, "_scaled_add"),
     "mixer": (mixer, "_mix"),

@@ -65,6 +65,7 @@ def monitor(
     *,
     graphs: Sequence[int] | None = None,
     smiles: str | None = None,
+    descriptors: str | None = None,
     device: str = "auto",
 ) -> Monitored:
     """Compare graphs with those that the model in ``folder`` was trained on: sizes, categories and distances.
@@ -76,7 +77,7 @@ def monitor(
         raise InputError(
             f"{folder}: knows nothing of its training graphs; models trained by mnagt 0.2 do: train it again"
         )
-    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles)
+    selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles, descriptors=descriptors)
     if len(selected.indices) == 0:
         raise InputError(f"{dataset}: no graph to compare")
     _, distances = trained.outputs_with_distances(selected.graphs, selected.indices, pick_device(device))

@@ -85,7 +85,10 @@ COMMANDS = {
         "mnagt explain {model} {dataset} --out why.html",
     ),
     "monitor": Command(
-        "drift of graphs against the training graphs, as an HTML page", predict.run_monitor, predict.monitor_options
+        "drift of graphs against the training graphs, as an HTML page",
+        predict.run_monitor,
+        predict.monitor_options,
+        "mnagt explain {model} {dataset} --out why.html",
     ),
     "export": Command(
         "export a trained model to ONNX or torch.export",

@@ -49,6 +49,7 @@ def subtree_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes co
 
 def structural_colours(graph: GraphBatch, count: int) -> Int[Tensor, "nodes count"]:
     """The first ``count`` of: the colours of the degree, of the core number, of degree and triangles, of all three."""
+    _check_count(count)
     labels = _structural_labels(graph)
     parts = (labels[:, :1], labels[:, 2:], labels[:, :2], labels)[:count]
     colours = [shift_right(mix_bits(hash_labels(part, labels[:, 0]) + i), 33) for i, part in enumerate(parts)]
@@ -76,7 +77,7 @@ def fragment_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes c
 
 def _check_count(iterations: int) -> None:
     if iterations < 1:
-        raise InputError(f"the number of WL iterations counts from 1, got {iterations}")
+        raise InputError(f"the number of WL iterations or colours counts from 1, got {iterations}")
 
 
 def _refine_colours(

@@ -115,7 +115,7 @@ def compute_psi(expected: Float[Tensor, "bins"], counts: Float[Tensor, "bins"]) 
     >>> compute_psi(torch.tensor([50.0, 50.0]), torch.tensor([50.0, 50.0]))
     0.0
     >>> round(compute_psi(torch.tensor([50.0, 50.0]), torch.tensor([90.0, 10.0])), 1)
-    0.8
+    0.9
     """
     p, q = ((each + 0.5) / (each + 0.5).sum() for each in (expected, counts))
     return float(((p - q) * (p / q).log()).sum())

@@ -97,7 +97,7 @@ def test_columns_of_the_table_itself_are_no_targets(esol, write, tmp_path):
     assert run("train", table, "--descriptors", "ph", "--out", tmp_path / "run", *TINY) == 0
     answers = tmp_path / "answers.csv"
     assert run("predict", tmp_path / "run", table, "--out", answers, "--device", "cpu") == 0
-    assert list(read_table(answers).columns) == ["smiles", "y", "ph", "predicted y", "note"]
+    assert list(read_table(answers).columns) == ["smiles", "y", "ph", "predicted y", "distance", "note"]
 
 
 @pytest.mark.real_data
