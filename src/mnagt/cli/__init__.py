@@ -13,6 +13,7 @@ from mnagt.cli import experiments, listing, predict, training
 from mnagt.cli.allocator import restart_with_jemalloc
 from mnagt.cli.completion import SHELLS, completion_script
 from mnagt.cli.options import Parser
+from mnagt.cli.threads import limit_spinning
 from mnagt.errors import InputError
 from mnagt.plugins import load_plugins
 from mnagt.version import __version__
@@ -128,8 +129,10 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if argv is None and "train" in arguments[:1]:
-        restart_with_jemalloc()
+    if argv is None:
+        limit_spinning(os.environ)
+        if "train" in arguments[:1]:
+            restart_with_jemalloc()
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("mnagt").setLevel(logging.INFO)  # a download says how far it is
     try:
