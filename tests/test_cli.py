@@ -286,6 +286,13 @@ def test_another_model_leaves_the_recipes_settings_behind(tmp_path, done):
     assert config["settings"] == resolve_settings("gin", {"dim": 8, "depth": 1}, dataset.features, 2)
 
 
+def test_options_are_those_of_the_model_that_a_data_set_is_trained_by(capsys):
+    assert main(["train", "NCI1", "--forest-trees", "3"]) == 2
+    assert "has no option '--forest-trees'" in capsys.readouterr().err
+    assert main(["train", "NCI1", "--classifier", "tree"]) == 2  # an option of mnagt-wl, with a value that is none
+    assert "--classifier: expected" in capsys.readouterr().err
+
+
 def test_a_run_without_a_place_gets_one(tmp_path, monkeypatch, done):
     monkeypatch.chdir(tmp_path)
     done("train", "MUTAG", "--model", "gin", "--epochs", 1, *SMALL)

@@ -16,15 +16,21 @@ from mnagt.errors import InputError
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 
 
-def _chosen_model(words: Sequence[str]) -> str:
-    """The model named on the command line, read ahead of the rest: its settings are options too."""
-    from mnagt.runs.recipes import read_recipe
+def _chosen_model(words: Sequence[str], *, finds_recipe: bool) -> str:
+    """The model of the command line, read ahead of the rest: its settings are options too.
+
+    With ``finds_recipe`` a named data set has the recipe of the package, where none is named.
+    """
+    from mnagt.data.registry import DATASETS
+    from mnagt.runs.recipes import find_recipe, read_recipe
 
     ahead = Parser(prog="mnagt train", add_help=False, allow_abbrev=False)
     ahead.add_argument("--model")
-    ahead.add_argument("--recipe", default="none")
-    found, _ = ahead.parse_known_args(list(words))
-    return found.model or read_recipe(found.recipe).model
+    ahead.add_argument("--recipe")
+    found, others = ahead.parse_known_args(list(words))
+    if found.recipe is None and finds_recipe:
+        found.recipe = find_recipe(next((word for word in others if word in DATASETS), None), found.model)
+    return found.model or read_recipe(found.recipe or "none").model
 
 
 def train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -37,11 +43,16 @@ def train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     several.add_argument("--replicates", type=int, metavar="N", help="N times with other seeds, also of the split")
     several.add_argument("--folds", type=int, metavar="N", help="cross-validation: each of N folds tests once")
     parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs into the run's folder")
-    run_options(parser, words)
+    run_options(parser, words, finds_recipe=True)
 
 
-def run_options(parser: argparse.ArgumentParser, words: Sequence[str], has_model: bool = True) -> None:
-    """What ``run_config`` reads; without ``has_model``, no model, no settings of it and no recipe."""
+def run_options(
+    parser: argparse.ArgumentParser, words: Sequence[str], has_model: bool = True, finds_recipe: bool = False
+) -> None:
+    """What ``run_config`` reads; without ``has_model``, no model, no settings of it and no recipe.
+
+    ``finds_recipe`` is for commands that take the recipe of the package for a named data set.
+    """
     parser.set_defaults(model=None, recipe=None)
     parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set")
     if has_model:
@@ -82,7 +93,7 @@ def run_options(parser: argparse.ArgumentParser, words: Sequence[str], has_model
     from mnagt.models.registry import MODELS
     from mnagt.registry import lookup
 
-    name = _chosen_model(words)
+    name = _chosen_model(words, finds_recipe=finds_recipe)
     if name != RunConfig.model:
         parser.set_defaults(command=f"{parser.prog} --model {name}")
     add_options(parser, lookup(MODELS, name, "model").config, f"settings of the model {name}")
@@ -139,7 +150,7 @@ def run_train(args: argparse.Namespace) -> int:
     """Trains a model, keeps the weights of the epoch with the best validation score, and scores them once on the test
     part."""
     from mnagt.runs.folder import RUNS, read_run_config
-    from mnagt.runs.recipes import find_recipe
+    from mnagt.runs.recipes import find_recipe, log_recipe
     from mnagt.training.distributed import is_first
     from mnagt.training.progress import pick_reporter
     from mnagt.training.run import resume, train
@@ -158,7 +169,9 @@ def run_train(args: argparse.Namespace) -> int:
             return _finish_several(partial(resume_several, out), out)
         config, start = read_run_config(out), partial(resume, out)
     else:
-        args.recipe = args.recipe or find_recipe(args.dataset, args.model)
+        if args.recipe is None:
+            args.recipe = find_recipe(args.dataset, args.model)
+            log_recipe(args.recipe)
         config = run_config(args)
         if args.recipe in (None, "none"):
             config = with_open_settings(config, args)

@@ -52,12 +52,13 @@ def find_recipe(dataset: str | None, model: str | None) -> str:
     if dataset is None or dataset not in DATASETS or not (file := _shipped_file(dataset)).is_file():
         return "none"
     model = model or str(read_toml(file).get("default", RunConfig.model))
-    if shipped_recipe(dataset, model) is None:
-        return "none"
-    name = f"{dataset.lower()}/{model}"
-    if os.environ.get("RANK", "0") == "0":  # torchrun starts several processes
+    return "none" if shipped_recipe(dataset, model) is None else f"{dataset.lower()}/{model}"
+
+
+def log_recipe(name: str) -> None:
+    """Tell the user which recipe of the package was found, if one was."""
+    if name != "none" and os.environ.get("RANK", "0") == "0":  # torchrun starts several processes
         _log.info("settings of the recipe %s; options override them, the recipe 'none' ignores them", name)
-    return name
 
 
 def read_recipe(name: Path | str) -> RunConfig:

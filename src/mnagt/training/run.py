@@ -27,7 +27,7 @@ from mnagt.runs.config import RunConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.runs.folder import LAST, RESULT, RUN, SPLIT, load_run_dataset, name_descriptors, read_run_config, read_split
 from mnagt.runs.options import apply_options, leave_open
-from mnagt.runs.recipes import find_recipe, read_recipe
+from mnagt.runs.recipes import find_recipe, log_recipe, read_recipe
 from mnagt.runs.split import choose_split, describe_absent_classes, describe_small_sample, describe_split
 from mnagt.training.distributed import Ranks, join_ranks
 from mnagt.training.fit_model import FittedModel, Result, fit_model
@@ -129,7 +129,9 @@ def _read_arguments(
     if not isinstance(given, str | Path):
         packed = _pack(given, options.get("target"), options.get("task", "auto"))
         name = packed.name
-    recipe = find_recipe(str(name), options.get("model")) if recipe is None else recipe
+    if recipe is None:
+        recipe = find_recipe(str(name), options.get("model"))
+        log_recipe(recipe)
     config = apply_options(replace(read_recipe(recipe), dataset=str(name)), options)
     return (leave_open(config, options) if recipe == "none" else config), packed
 
