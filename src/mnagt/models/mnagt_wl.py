@@ -3,7 +3,7 @@
 The linear part is ``wl-linear``, and the network is that of ``mnagt`` with ``wl_iterations = 0``. Each is fitted to the
 targets by itself; then the loss on the validation part chooses their weights in a sum, zero included. (Cheng et al.:
 Wide & Deep Learning for Recommender Systems, 2016, train the two jointly. A network that learned what the linear part
-leaves was no better: docs/log.md.)
+leaves added nothing on the one split where it was tried: docs/log.md.)
 """
 
 from dataclasses import dataclass
