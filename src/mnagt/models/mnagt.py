@@ -74,6 +74,8 @@ class MnagtNetworkConfig(GnnTransformerConfig, HeadDropoutConfig):
     layer_scale: NonNegativeFloat = 0.01
     """Initial LayerScale of attention and feed-forward; learned."""
     dropout: Fraction = 0.5
+    conv_dropout: Fraction = 0.0
+    """Share of the output of message passing dropped in training; a gated convolution takes ``dropout`` instead."""
     random_walk: NonNegativeInt = 0
     """Random-walk return probabilities added to the nodes, this many steps; 0 for none."""
     laplacian: NonNegativeInt = 0
@@ -91,6 +93,8 @@ class MnagtNetworkConfig(GnnTransformerConfig, HeadDropoutConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.conv_dropout and (self.conv in ("none", "gated") or self.residual == "conv"):
+            raise InputError("conv_dropout acts on the block of a plain convolution; set it to 0")
         if self.attention == "linear" and self.attention_dropout:
             raise InputError("linear attention has no weights of pairs to drop; set attention_dropout to 0")
         if self.attention == "linear" and self.eigenpairs:
@@ -192,11 +196,11 @@ def _residual(config: MnagtNetworkConfig, edges: Columns, is_last: bool) -> nn.M
         return GatedGcn(config.dim, config.dropout, is_last=is_last)
     if config.conv == "none":
         return IdentityResidual()
-    block = _block(config, edges)
+    block = _block(config, edges, config.conv_dropout)
     return {"conv": block.conv, "block": block, "skip-block": SkipResidual(block)}[config.residual]
 
 
-def _block(config: MnagtNetworkConfig, edges: Columns) -> Block:
+def _block(config: MnagtNetworkConfig, edges: Columns, dropout: float = 0.0) -> Block:
     """Message passing with BatchNorm and ReLU after it; kernels have GIN or GINE where the residual has neither."""
     name = "auto" if config.conv in ("gated", "none") else config.conv
-    return Block(convolution(name, config.dim, edges), config.dim)
+    return Block(convolution(name, config.dim, edges), config.dim, dropout)
