@@ -15,7 +15,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -45,20 +45,21 @@ class Trial(NamedTuple):
 
 
 def draw_trials(name: str, design: Mapping[str, Any], device: str) -> list[Trial]:
-    """``design["trials"]`` trials in which all levels of a factor are equally frequent, or nearly."""
-    rng, count = np.random.default_rng(0), design["trials"]
-    columns = {
-        factor: [levels[i % len(levels)] for i in rng.permutation(count)]
-        for factor, levels in design["factors"].items()
-    }
+    """All combinations of levels on each seed, or ``design["trials"]`` trials with each level about equally frequent."""
+    factors, seeds = design["factors"], design["seeds"]
+    if "trials" in design:
+        rng, count = np.random.default_rng(0), design["trials"]
+        columns = ([levels[i % len(levels)] for i in rng.permutation(count)] for levels in factors.values())
+        drawn = zip(*columns, (seeds[i % len(seeds)] for i in range(count)), strict=True)
+    else:
+        drawn = product(*factors.values(), seeds)
     trials = []
-    for i in range(count):
-        seed = design["seeds"][i % len(design["seeds"])]
+    for *levels, seed in drawn:
+        chosen = dict(zip(factors, levels, strict=True))
         values: dict[str, Any] = {"dataset": name, "model": "mnagt", "device": device, "settings": {}, "train": {}}
         values["split"] = {"seed": seed}
         if "folds" in design:
             values["split"] = {"kind": "files", "folder": str(Path(design["folds"]) / str(seed))}
-        chosen = {factor: column[i] for factor, column in columns.items()}
         parts = [design.get("base", {}), *(v if isinstance(v, dict) else {f: v} for f, v in chosen.items())]
         for key, value in (item for part in parts for item in part.items()):
             section, _, field = key.partition(".")
