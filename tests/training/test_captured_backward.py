@@ -8,7 +8,7 @@ import torch
 from strategies import generator
 from torch import nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GCNConv, GINEConv, GraphNorm, LayerNorm, global_add_pool, global_mean_pool
+from torch_geometric.nn import GINEConv, GraphConv, GraphNorm, LayerNorm, global_add_pool, global_mean_pool
 
 import mnagt.nn as mnn
 from mnagt.errors import InputError
@@ -44,9 +44,11 @@ class Model(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embedding, self.norm = nn.Embedding(5, DIM), norm or nn.BatchNorm1d(DIM)
-        gine, gcn = GINEConv(mlp(nn.BatchNorm1d(DIM)), edge_dim=3), GCNConv(DIM, DIM)
+        gine, conv = GINEConv(mlp(nn.BatchNorm1d(DIM)), edge_dim=3), GraphConv(DIM, DIM)
         self.first = mnn.MNAGTConv(DIM, heads=2, hops=[0, 2], residual=gine, norm="batch", **settings)
-        self.second = mnn.MNAGTConv(DIM, heads=2, hops=1, gnn=[gcn], norm=nn.BatchNorm1d, **settings)
+        self.second = mnn.MNAGTConv(
+            DIM, heads=2, hops=1, gnn=[conv], norm=(GraphNorm(DIM), nn.BatchNorm1d(DIM)), **settings
+        )
         self.last, self.head_norm = nn.Linear(2 * DIM, 2), nn.BatchNorm1d(2 * DIM)
 
     def forward(self, data) -> torch.Tensor:
