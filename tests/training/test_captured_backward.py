@@ -109,6 +109,18 @@ def test_dropout_is_drawn_anew_at_each_replay_from_batches_on_the_cpu():
 
 
 @needs_gpu
+def test_frozen_parameters_and_modules_in_evaluation_are_captured_anew():
+    model, data = Model().cuda(), draw([5, 1, 7], 0, "cuda")
+    backward = mnn.CapturedBackward(model, loss_of(model))
+    losses = [float(backward(data))]
+    model.eval()
+    model.embedding.weight.requires_grad_(False)
+    losses.append(float(backward(data)))
+    assert model.embedding.weight.grad is None
+    assert losses[1] == pytest.approx(float(loss_of(model)(data)), rel=1e-3) != losses[0]
+
+
+@needs_gpu
 def test_a_loss_that_waits_for_the_gpu_is_refused():
     model = Model().cuda()
     backward = mnn.CapturedBackward(model, lambda data: loss_of(model)(data) * float(data.x.sum()))

@@ -1,8 +1,9 @@
 """CUDA graphs for a training loop of one's own: loss and gradients of a model on PyTorch Geometric's batches."""
 
 import copy
+import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,9 +21,12 @@ from mnagt.training.cuda_graphs import capture
 
 HEADROOM = 1.1
 """A shape is made for batches with so many times the nodes and edges of the first that needs it."""
+MANY = 16
+"""A notice is given of so many shapes: each takes a second to capture."""
 STRUCTURE = ("node_ptr", "in_ptr", "source", "edge_order")
 """The tensors of a ``GraphBatch`` that change from batch to batch."""
 
+logger = logging.getLogger(__name__)
 NumValid = Mapping[int, Int[Tensor, ""]]
 """How many rows are valid of a tensor with so many rows: those of nodes, edges or graphs, padding included."""
 
@@ -67,7 +71,8 @@ class CapturedBackward:
     """``loss(data)`` and its gradients, on a GPU as one CUDA graph. Stands for ``loss(data).backward()`` in a loop.
 
     Each batch is padded to a fixed shape by graphs that come after its own; there are several shapes if batches differ
-    much. Optimizer, schedule and clipping stay outside, as they are. Gradients replace those of the step before.
+    much. Optimizer, schedule and clipping stay outside, as they are. Gradients replace those of the step before. If
+    modules change between training and evaluation, or parameters are frozen or moved, the loss is captured anew.
     ``BatchNorm1d`` and our layers leave padding out. Other modules that mix rows of padding into others are an error in
     the first step. On a CPU the same is computed without a CUDA graph, to try a loop.
 
@@ -98,6 +103,7 @@ class CapturedBackward:
                 raise InputError(f"{name} has momentum=None, which cannot be captured; give it a momentum")
         self.model, self.loss = model, loss
         self._captured: dict[Slots, Captured | None] = {}
+        self._mode: tuple = ()
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else (0, 0)
 
     def __call__(self, data: Any) -> Float[Tensor, ""]:
@@ -108,12 +114,16 @@ class CapturedBackward:
         needed = Slots(shape, graph.max_num_nodes, graph.is_symmetric)
         slots = min((each for each in self._captured if each.holds(needed)), default=needed.round_up())
         inputs = _pad(data, graph, slots)
+        if (mode := _describe_mode(self.model, device)) != self._mode:
+            self._captured, self._mode = {}, mode
         if not ops.is_usable(device):
             is_first = not self._captured
             self._captured[slots] = None
             return self._run(data, {name: t.to(device) for name, t in inputs.items()}, slots, is_checked=is_first)
         if (captured := self._captured.get(slots)) is None:
             captured = self._captured[slots] = self._capture(data, inputs, slots, device)
+            if len(self._captured) == MANY:
+                logger.warning("%d shapes of batches were captured; give all batches as many graphs", MANY)
         else:
             _copy_into(captured.inputs, inputs)
         captured.graph.replay()
@@ -147,15 +157,18 @@ class CapturedBackward:
         num_valid = dict(zip(rows, inputs["graph.num_valid"].unbind(), strict=True))
         for parameter in self.model.parameters():
             parameter.grad = None
-        with _leave_out_padding(self.model, num_valid):
-            if not is_checked:
-                loss = self.loss(data)
-                loss.backward()
-                return loss.detach()
-            with _check_padding(self.model, data, num_valid):
-                loss = self.loss(data)
-                loss.backward()
+        check = _check_padding(self.model, data, num_valid) if is_checked else nullcontext()
+        with _leave_out_padding(self.model, num_valid), check:
+            loss = self.loss(data)
+            loss.backward()
         return loss.detach()
+
+
+def _describe_mode(model: nn.Module, device: torch.device) -> tuple:
+    """All that a CUDA graph of ``model`` holds fast: where parameters lie, which of them learn, modes and precision."""
+    parameters = tuple((parameter.data_ptr(), parameter.requires_grad) for parameter in model.parameters())
+    is_training = tuple(module.training for module in model.modules())
+    return parameters, is_training, ops.precision(), ops.autocast_type(device)
 
 
 def _pad(data: Any, graph: GraphBatch, slots: Slots) -> dict[str, Tensor]:
@@ -212,14 +225,15 @@ def _assemble(data: Any, tensors: Mapping[str, Tensor], slots: Slots) -> tuple[A
     data._num_graphs = slots.num_graphs
     if "num_nodes" in data:
         data.num_nodes = slots.shape.nodes
-    structure = {name: tensors[f"graph.{name}"] for name in STRUCTURE}
-    edge_order, node_ptr = structure.pop("edge_order"), structure["node_ptr"]
+    node_ptr, in_ptr, source, edge_order = (tensors[f"graph.{name}"] for name in STRUCTURE)
     is_captured = ops.is_usable(node_ptr.device)
     graph = GraphBatch(
         sizes=node_ptr[1:].to("meta") if is_captured else node_ptr.diff().cpu(),
+        node_ptr=node_ptr,
+        in_ptr=in_ptr,
+        source=source,
         is_symmetric=slots.is_symmetric,
         padding=Padding(*tensors["graph.num_valid"].unbind(), max_num_nodes=slots.max_num_nodes),
-        **structure,
     )
     object.__setattr__(graph, "edge_order", edge_order)
     return data, graph
@@ -230,7 +244,7 @@ def _leave_out_padding(model: nn.Module, num_valid: NumValid) -> Iterator[None]:
     """Within the block, each ``BatchNorm1d`` of ``model`` takes its statistics over the valid rows."""
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
     for norm in norms:
-        norm.forward = partial(_batch_norm, norm, num_valid)
+        norm.forward = partial(_batch_norm, norm, num_valid)  # type: ignore[method-assign]
     try:
         yield
     finally:
