@@ -133,6 +133,22 @@ def _rows_of_service() -> list[list[str]]:
     return rows
 
 
+def build_conv_gpu() -> str:
+    """docs: a training step with ``MNAGTConv``, eager and captured, beside one with ``GPSConv``."""
+    found = read_results("conv-captured-gpu.json")
+    fp32, tf32 = (found[steps]["256"] for steps in ("steps", "steps in tf32"))
+
+    def describe(of: dict[str, float]) -> list[str]:
+        return [f"{of['ms']:.0f} ms", format_ratio(of["speed_up"]), f"{of['peak MiB']:.0f} MiB"]
+
+    names = {
+        "gps": "`GPSConv`, eager",
+        **{name: f"`MNAGTConv`{name.removeprefix('mnagt')}" for name in fp32 if name != "gps"},
+    }
+    rows = [[shown, *describe(fp32[name]), *describe(tf32[name])] for name, shown in names.items()]
+    return format_table(["", "fp32", "speed-up", "memory", "tf32", "speed-up", "memory"], rows)
+
+
 def build_speed_gpu() -> str:
     """docs: the attention kernels alone, and memory, on one H200."""
     rows = []

@@ -117,7 +117,7 @@ def test_frozen_parameters_and_modules_in_evaluation_are_captured_anew():
     model.embedding.weight.requires_grad_(False)
     losses.append(float(backward(data)))
     assert model.embedding.weight.grad is None
-    assert losses[1] == pytest.approx(float(loss_of(model)(data)), rel=1e-3) != losses[0]
+    assert losses[1] == pytest.approx(loss_of(model)(data).item(), rel=1e-3) != losses[0]
 
 
 @needs_gpu
