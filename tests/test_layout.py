@@ -79,6 +79,18 @@ def imports_of(path: Path) -> tuple[str, ...]:
     return tuple(name for name in found if name in MODULES)
 
 
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_have_at_most_400_lines_and_functions_60(path: Path):
+    text = path.read_text()
+    lengths = {
+        node.name: (node.end_lineno or node.lineno) - node.lineno + 1
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert len(text.splitlines()) <= 400
+    assert {name: length for name, length in lengths.items() if length > 60} == {}
+
+
 def part_of(module: str) -> str:
     return module.split(".")[1]
 

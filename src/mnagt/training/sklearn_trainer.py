@@ -14,7 +14,7 @@ from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
-from mnagt.inference.model_folder import build_or_explain
+from mnagt.inference.build import build_or_explain
 from mnagt.inference.weights import check_weights, load_tensors, save_tensors
 from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.runs.config import RunConfig
