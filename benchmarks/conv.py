@@ -11,12 +11,16 @@ from PyTorch Geometric's ``DataLoader``. The layers:
 - ``mnagt, no GIN``: ``mnagt`` with the residual of the paper, ÂX, in place of GIN. Hop kernels and residual then
   are all that it knows of edges; on a GPU alone.
 - ``mnagt, checkpointed``: ``mnagt`` with layers that are computed again in the backward pass; on a GPU alone.
+- ``..., captured``: the same with forward and backward in a CUDA graph, by ``mnn.CapturedBackward``; on a GPU alone.
+  ``GPSConv`` cannot be captured: it waits for the GPU to learn the size of the largest graph.
+- ``gps, compiled``: ``gps`` under ``torch.compile`` for any size; on a GPU, if asked for by ``--compile``.
 
-A step is forward, loss, backward and Adam, all of it eager. ``edge_index`` is a new tensor each time, so that making a
-``GraphBatch`` of it counts. Variants take turns on each batch; a figure is the sum of the medians over batches. Peak
-memory is how far a step raises it: on a GPU that of torch's allocator, after the steps that were timed; on a CPU the
-resident memory of a process of its own, after a step on two tiny graphs. On a GPU all is measured with products in fp32
-and in tf32. How well they learn is measured by ``conv_accuracy.py``.
+A step is forward, loss, backward and Adam, eager unless said otherwise. ``edge_index`` is a new tensor each time, so
+that making a ``GraphBatch`` of it counts, and so does padding. Variants take turns on each batch; a figure is the sum
+of the medians over batches. Peak memory is how far a step raises it: on a GPU that of torch's allocator, after the
+steps that were timed (where a step is captured the first, which takes the memory of the CUDA graph and of Adam); on a
+CPU the resident memory of a process of its own, after a step on two tiny graphs. On a GPU all is measured with products
+in fp32 and in tf32. How well they learn is measured by ``conv_accuracy.py``.
 """
 
 import argparse
@@ -25,7 +29,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +55,12 @@ LABELS = 37
 SEED, THREADS = 0, 2
 BATCH_SIZES = {"cpu": {32: 6, 256: 2}, "cuda": {32: 4, 256: 2, 2048: 1}}
 """Graphs of a batch, and batches that are timed."""
+JUDGED = {"cpu": "mnagt", "cuda": "mnagt, checkpointed, captured"}
+"""The variant that has targets."""
 SPEED_UP = {"cpu": {256: 2.0}, "cuda": {256: 3.0}}
-"""The time of ``gps`` over that of ``mnagt``, at least."""
+"""The time of ``gps`` over its own, at least."""
 MEMORY = {"cpu": {}, "cuda": {256: 0.5}}
-"""The peak memory of ``mnagt`` over that of ``gps``, at most."""
+"""Its peak memory over that of ``gps``, at most."""
 PRECISIONS = {"cpu": {"fp32": "highest"}, "cuda": {"fp32": "highest", "tf32": "high"}}
 """How matrices are multiplied."""
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
@@ -87,7 +93,11 @@ VARIANTS: dict[str, Callable[[], nn.Module]] = {
     "mnagt, no GIN": lambda: make_conv(heads=2, hops=1, residual="propagated"),
     "mnagt, checkpointed": lambda: make_conv(heads=2, hops=1, residual=Local(), activation_checkpointing=True),
 }
-MEASURED = {"cpu": tuple(VARIANTS)[:3], "cuda": tuple(VARIANTS)}
+CAPTURED, COMPILED = ", captured", ", compiled"
+MEASURED = {
+    "cpu": tuple(VARIANTS)[:3],
+    "cuda": (*VARIANTS, *(name + CAPTURED for name in ("mnagt", "mnagt, no GIN", "mnagt, checkpointed"))),
+}
 
 
 class Example(nn.Module):
@@ -125,15 +135,28 @@ class Steps:
     """Training steps of a variant."""
 
     def __init__(self, variant: str, device: torch.device, seed: int = SEED, layers: int = LAYERS) -> None:
-        self.model = Example(variant, seed, layers).to(device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, weight_decay=1e-5)
+        plain = variant.removesuffix(CAPTURED).removesuffix(COMPILED)
+        self.model = Example(plain, seed, layers).to(device)
+        is_fused = device.type == "cuda"
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, weight_decay=1e-5, fused=is_fused)
         self.device = device
+        self.forward = torch.compile(self.model, dynamic=True) if variant.endswith(COMPILED) else self.model
+        self.is_captured = variant.endswith(CAPTURED)
+        self.backward = mnn.CapturedBackward(self.model, self.loss) if self.is_captured else self.run_eagerly
+
+    def loss(self, data: Any) -> Tensor:
+        return F.cross_entropy(self.forward(data)[: len(data.y)], data.y)
+
+    def run_eagerly(self, data: Any) -> Tensor:
+        self.optimizer.zero_grad()
+        loss = self.loss(data)
+        loss.backward()
+        return loss
 
     def step(self, data: Any) -> None:
         data = copy.copy(data)
         data.edge_index = data.edge_index.clone()  # as from a loader: nothing is kept of it
-        self.optimizer.zero_grad()
-        F.cross_entropy(self.model(data), data.y).backward()
+        self.backward(data)
         self.optimizer.step()
         if self.device.type == "cuda":
             torch.cuda.synchronize()
@@ -155,19 +178,20 @@ def draw(graphs: list[Data], batch_size: int, batches: int) -> list[Any]:
 
 
 def time_steps(
-    graphs: list[Data], batch_size: int, rounds: int, device: torch.device, clock: Callable[[], float]
+    graphs: list[Data], batch_size: int, names: Sequence[str], options: argparse.Namespace, device: torch.device
 ) -> dict[str, Any]:
-    variants = {name: Steps(name, device) for name in MEASURED[device.type]}
+    variants, clock = {name: Steps(name, device) for name in names}, CLOCKS[options.clock]
     totals = dict.fromkeys(variants, 0.0)
     batches = [data.to(device) for data in draw(graphs, batch_size, BATCH_SIZES[device.type][batch_size])]
     for data in batches:
         steps = {name: lambda s=s, d=data: s.step(d) for name, s in variants.items()}
-        took = common.medians(steps, rounds, warm_up=1, clock=clock)
+        took = common.medians(steps, options.rounds, warm_up=1, clock=clock)
         totals = {name: totals[name] + took[name] for name in variants}
     rows = {name: {"ms": 1000 * of / len(batches), "speed_up": totals["gps"] / of} for name, of in totals.items()}
     for name, row in rows.items():
+        steps = Steps(name, device) if variants[name].is_captured else variants[name]
         on_gpu = device.type == "cuda"
-        row["peak MiB"] = gpu_peak_mib(variants[name], batches[0]) if on_gpu else peak_mib_apart(name, batch_size)
+        row["peak MiB"] = gpu_peak_mib(steps, batches[0]) if on_gpu else peak_mib_apart(name, batch_size)
     return rows
 
 
@@ -205,12 +229,13 @@ def peak_mib_apart(variant: str, batch_size: int) -> float:
 
 
 def measure(graphs: list[Data], options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    sizes = {}
-    for batch_size in BATCH_SIZES[device.type]:
-        rows = time_steps(graphs, batch_size, options.rounds, device, CLOCKS[options.clock])
+    sizes, names = {}, MEASURED[device.type]
+    names = (*names, "gps" + COMPILED) if options.compile else names
+    for batch_size in options.sizes or BATCH_SIZES[device.type]:
+        rows = time_steps(graphs, batch_size, names, options, device)
         for name, row in rows.items():
             print(
-                f"{name:20}batch {batch_size:4}{row['ms']:10.1f} ms{row['speed_up']:7.2f}x{row['peak MiB']:9.1f} MiB",
+                f"{name:32}batch {batch_size:4}{row['ms']:10.1f} ms{row['speed_up']:7.2f}x{row['peak MiB']:9.1f} MiB",
                 flush=True,
             )
         sizes[str(batch_size)] = rows
@@ -219,13 +244,14 @@ def measure(graphs: list[Data], options: argparse.Namespace, device: torch.devic
 
 def list_misses(sizes: dict[str, Any], device: str) -> list[str]:
     """A line for each target that these figures miss."""
-    missed = []
+    missed, judged = [], JUDGED[device]
+    measured = {int(size): rows for size, rows in sizes.items()}
     for size, bound in SPEED_UP[device].items():
-        if (found := sizes[str(size)]["mnagt"]["speed_up"]) < bound:
+        if size in measured and (found := measured[size][judged]["speed_up"]) < bound:
             missed.append(f"batch {size}: {found:.2f}x, not {bound:.1f}x")
     for size, bound in MEMORY[device].items():
-        rows = sizes[str(size)]
-        if (found := rows["mnagt"]["peak MiB"] / rows["gps"]["peak MiB"]) > bound:
+        rows = measured.get(size)
+        if rows and (found := rows[judged]["peak MiB"] / rows["gps"]["peak MiB"]) > bound:
             missed.append(f"batch {size}: {found:.2f} of the memory, not {bound:.1f}")
     return missed
 
@@ -236,6 +262,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=THREADS, help="threads of a CPU")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: on a machine that does other work")
     parser.add_argument("--rounds", type=int, default=5, help="steps timed of each variant on each batch")
+    parser.add_argument(
+        "--sizes", nargs="+", type=int, choices=BATCH_SIZES["cuda"], help="graphs of a batch, if not all"
+    )
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS["cuda"], help="of products on a GPU, if not all")
+    parser.add_argument("--compile", action="store_true", help="measure GPSConv under torch.compile too, on a GPU")
     parser.add_argument("--peak", nargs=2, metavar=("VARIANT", "BATCH"), help="print the peak memory of a step")
     options = parser.parse_args()
     device = pick_device(options.device)
@@ -245,6 +276,8 @@ def main() -> None:
         return
     figures, missed, graphs = {}, [], read_graphs()
     for precision, of_torch in PRECISIONS[device.type].items():
+        if precision not in (options.precisions or PRECISIONS[device.type]):
+            continue
         print(f"{precision}, {device_name(device)}")
         torch.set_float32_matmul_precision(of_torch)
         sizes = measure(graphs, options, device)

@@ -37,7 +37,7 @@ def train(variant: str, seed: int, layers: int, epochs: int, device_name: str) -
         for data in loaders[0]:
             steps.step(data.to(device))
         found.append(steps.accuracy(loaders[1]))
-    print(f"{variant:18}seed {seed}: {', '.join(f'{each:.3f}' for each in found)}", flush=True)
+    print(f"{variant:30}seed {seed}: {', '.join(f'{each:.3f}' for each in found)}", flush=True)
     return found
 
 
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
-    parser.add_argument("--variants", nargs="+", choices=list(conv.VARIANTS)[1:], default=["mnagt"])
+    parser.add_argument("--variants", nargs="+", choices=conv.MEASURED["cuda"][1:], default=["mnagt"])
     options = parser.parse_args()
     variants = ["gps", *options.variants]
     tasks = [(variant, seed) for seed, variant in product(range(options.seeds), variants)]

@@ -33,6 +33,9 @@ LEDGERS = {
         [f"ogbg-mol{name}" for name in ("hiv", "bace", "bbbp", "tox21", "esol", "freesolv")], ("molecules.jsonl", 0, 5)
     ),
     "pypi_ast": ("code.jsonl", 0, 3),
+    **dict.fromkeys(
+        ("peptides-func", "tree-neighbours-match", "ring-transfer", "cycle-count"), ("attention.jsonl", 40, 6)
+    ),
 }
 """Where the trials on a data set are: ledger, first seed, how many."""
 Scores = dict[int, float]

@@ -44,7 +44,7 @@ def build_score_table(
 
 
 def _digits(dataset: str) -> int:
-    return 3 if dataset.startswith("ogbg") else 1
+    return 3 if dataset.startswith(("ogbg", "peptides")) else 2 if dataset == "cycle-count" else 1
 
 
 def read_printed(name: str) -> list[str]:
@@ -140,6 +140,10 @@ def pair_scores(one: Scores, other: Scores) -> Paired:
     return Paired(tuple(one[seed] - other[seed] for seed in one if seed in other))
 
 
+NEED_DISTANCE = ("peptides-func", "tree-neighbours-match", "ring-transfer", "cycle-count")
+"""Data sets with a recipe ``mnagt`` and one ``mnagt-no-attention``."""
+
+
 def find_without_attention(dataset: str) -> tuple[Scores, Scores]:
     """Scores of the network of ``mnagt-wl`` alone, with and without attention."""
     with_it, without = (find_fresh_scores(dataset, f"mnagt-wl{end}", "network") for end in ("-attention", ""))
@@ -159,6 +163,10 @@ When COLLAB was first read, ``wl_iterations = None`` stood for none at all where
 
 def build_attribution() -> str:
     compared = [
+        *(
+            ("attention", data, find_scores(data, "mnagt"), find_scores(data, "mnagt-no-attention"))
+            for data in NEED_DISTANCE
+        ),
         *(("attention, network of `mnagt-wl`", data, *find_without_attention(data)) for data in TU),
         *((part, data, find_scores(data, m), find_scores(data, m, settings)) for part, data, m, settings in PARTS),
     ]

@@ -1,6 +1,8 @@
 """Modules of others as modules from (x, graph) to x: PyTorch's, and the convolutions of PyTorch Geometric."""
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,23 +12,31 @@ from mnagt.graphs.batch import GraphBatch
 
 Nodes = Float[Tensor, "nodes dim"]
 
+GRAPH_ARGUMENTS: dict[str, Callable[[GraphBatch], Any]] = {
+    "batch": lambda graph: graph.graph_of_node,
+    "batch_size": lambda graph: graph.num_graphs,
+}
+"""Arguments of modules that tell of graphs, in the names of PyTorch Geometric, and what they are given."""
+
 
 class GraphModule(nn.Module):
     """``module`` as a module from (x, graph) to x. It is called by the names of the arguments of its ``forward``.
 
     With ``edge_index`` as PyTorch Geometric's convolutions: ``module(x, edge_index)``, and ``edge_attr`` and ``batch``
-    by name if it has them. With ``batch`` alone as its norms: ``module(x, batch=batch)``. Others: ``module(x)``.
+    by name if it has them. With ``batch`` alone as its norms: ``module(x, batch=batch)``. Others: ``module(x)``. One
+    that takes ``batch_size`` is given the number of graphs, and need not wait for the GPU to learn it.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
         arguments = _arguments(module)
-        self.takes = tuple(name for name in ("edge_index", "edge_attr", "batch") if name in arguments)
+        self.takes = tuple(name for name in ("edge_index", "edge_attr") if name in arguments)
+        self.of_graphs = list_graph_arguments(module)
         self.needs_edge_attr = "edge_attr" in arguments and _needs_edge_attr(module)
 
     def forward(self, x: Nodes, graph: GraphBatch) -> Float[Tensor, "nodes _"]:
-        named = {"batch": graph.graph_of_node} if "batch" in self.takes else {}
+        named: dict[str, Any] = {name: GRAPH_ARGUMENTS[name](graph) for name in self.of_graphs}
         if "edge_index" not in self.takes:
             return self.module(x, **named)
         if "edge_attr" in self.takes:
@@ -51,9 +61,9 @@ def as_graph_module(module: nn.Module) -> nn.Module:
     return module if takes_graph else GraphModule(module)
 
 
-def takes_batch(module: nn.Module) -> bool:
-    """Whether ``module`` is told the graph of each node, as PyTorch Geometric's norms are."""
-    return "batch" in _arguments(module)
+def list_graph_arguments(module: nn.Module) -> tuple[str, ...]:
+    """Which of ``GRAPH_ARGUMENTS`` the module takes, as PyTorch Geometric's norms do."""
+    return tuple(name for name in GRAPH_ARGUMENTS if name in _arguments(module))
 
 
 def _needs_edge_attr(module: nn.Module) -> bool:

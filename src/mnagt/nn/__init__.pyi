@@ -31,6 +31,7 @@ from mnagt.nn.readouts import Concat as ConcatReadout
 from mnagt.nn.readouts import Max as MaxReadout
 from mnagt.nn.readouts import Mean as MeanReadout
 from mnagt.nn.readouts import Sum as SumReadout
+from mnagt.training.captured_backward import CapturedBackward
 
 __all__ = [
     "BIASES",
@@ -50,6 +51,7 @@ __all__ = [
     "AttentionWeights",
     "BatchNorm",
     "Block",
+    "CapturedBackward",
     "ClsNode",
     "Columns",
     "ConcatMixer",

@@ -101,9 +101,14 @@ def _find_or_make(num_nodes: int, edge_index: EdgeIndex | None, batch: BatchVect
     ):
         return made.graph
     graph = _make(num_nodes, edge_index, batch)
-    vector = None if batch is None else TensorWeakRef(batch)
-    _cache[key] = _Made(key._version, vector, vector_version, num_nodes, graph)
+    keep_graph_batch(graph, key, batch)
     return graph
+
+
+def keep_graph_batch(graph: GraphBatch, key: Tensor, batch: BatchVector | None) -> None:
+    """From now on :func:`as_graph_batch` gives ``graph`` for this ``edge_index``, or ``batch`` where there is none."""
+    vector, vector_version = (None, 0) if batch is None else (TensorWeakRef(batch), batch._version)
+    _cache[key] = _Made(key._version, vector, vector_version, graph.num_nodes, graph)
 
 
 def _make(num_nodes: int, edge_index: EdgeIndex | None, batch: BatchVector | None) -> GraphBatch:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.modules import takes_batch
+from mnagt.graphs.modules import GRAPH_ARGUMENTS, list_graph_arguments
 from mnagt.ops import once_differentiable
 from mnagt.ops.functional import NumValid, batch_norm, layer_norm
 
@@ -202,10 +202,10 @@ class PlainNorm(Norm):
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__(0)
-        self.norm, self.takes_batch = norm, takes_batch(norm)
+        self.norm, self.of_graphs = norm, list_graph_arguments(norm)
 
     def forward(self, x: Float[Tensor, "rows dim"], graph: GraphBatch | None = None) -> Float[Tensor, "rows dim"]:
-        return self.norm(x, batch=graph.graph_of_node) if self.takes_batch and graph is not None else self.norm(x)
+        return self.norm(x) if graph is None else self.norm(x, **{n: GRAPH_ARGUMENTS[n](graph) for n in self.of_graphs})
 
 
 def as_graph_norm(norm: nn.Module) -> Norm:

@@ -70,24 +70,10 @@ class CapturedSteps:
         return ladder
 
     def _capture(self, shape: Shape) -> torch.cuda.CUDAGraph:
-        device, graph = self.dataset.device, torch.cuda.CUDAGraph()
-        with _warm_up(device), self._restore_state():
-            self.update(self._batches.batch(self._graphs, shape))
-        with _pause_garbage_collection(), torch.cuda.graph(graph, pool=self._pool, stream=_capture_stream(device)):
+        def step() -> None:
             self._loss.copy_(self.update(self._batches.batch(self._graphs, shape)))
-        return graph
 
-    @contextmanager
-    def _restore_state(self) -> Iterator[None]:
-        """Undo what the block does to the state and the random generator."""
-        before = [tensor.detach().to("cpu", copy=True) for tensor in self.state()]
-        random_state = torch.cuda.get_rng_state(self.dataset.device)
-        try:
-            yield
-        finally:
-            torch.cuda.set_rng_state(random_state, self.dataset.device)
-            for tensor, old in zip(self.state(), before, strict=True):
-                tensor.detach().copy_(old)
+        return capture(step, self.dataset.device, self._pool, self.state)
 
 
 class CapturedOutputs:
@@ -118,6 +104,36 @@ class CapturedOutputs:
     def __call__(self) -> Float[Tensor, "some outputs"]:
         self._graph.replay()
         return self._out[self._order]
+
+
+def capture(
+    step: Callable[[], None], device: torch.device, pool: tuple[int, int], state: Callable[[], Iterable[Tensor]]
+) -> torch.cuda.CUDAGraph:
+    """``step`` as a CUDA graph with its memory in ``pool``. It runs once before, as a warm-up.
+
+    What the warm-up does to the random generator and to the tensors that ``state`` gives is undone. Other threads, such
+    as one that pins memory, may go on meanwhile.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with _warm_up(device), _restore_state(device, state):
+        step()
+    where = {"pool": pool, "stream": _capture_stream(device), "capture_error_mode": "thread_local"}
+    with _pause_garbage_collection(), torch.cuda.graph(graph, **where):
+        step()
+    return graph
+
+
+@contextmanager
+def _restore_state(device: torch.device, state: Callable[[], Iterable[Tensor]]) -> Iterator[None]:
+    """Undo what the block does to the state and the random generator."""
+    before = [tensor.detach().to("cpu", copy=True) for tensor in state()]
+    random_state = torch.cuda.get_rng_state(device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_rng_state(random_state, device)
+        for tensor, old in zip(state(), before, strict=True):
+            tensor.detach().copy_(old)
 
 
 @contextmanager
