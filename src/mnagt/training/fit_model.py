@@ -29,7 +29,7 @@ from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.defaults import resolve_defaults
 from mnagt.tasks import MeanVariance, Task
 from mnagt.training.distributed import ALONE, Ranks
-from mnagt.training.fit_forest import check_can_grow, fit_forest
+from mnagt.training.fit_trees import check_can_grow, fit_forest
 from mnagt.training.fit_wide import choose_weights, fit_wide, set_wide
 from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter

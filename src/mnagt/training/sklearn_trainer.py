@@ -20,7 +20,7 @@ from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
 from mnagt.training.distributed import ALONE, Ranks
-from mnagt.training.fit_molecule_trees import fit_descriptor_boosting, fit_morgan_forest
+from mnagt.training.fit_trees import fit_descriptor_boosting, fit_morgan_forest
 from mnagt.training.fit_wl_linear import fit_wl_linear
 from mnagt.training.progress import Reporter
 from mnagt.training.sklearn_problem import Fitted, Problem, check_can_fit
