@@ -52,8 +52,8 @@ reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an ho
 	@failed=0; for each in crash ranks lost_node out_of_core large_graphs fuzz soak; do \
 	  $(BIN)/python tests/reliability/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; exit $$failed
 
-slow: .venv/dev  ## the tests that take minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+slow: .venv/dev  ## the tests that take minutes, and more examples of each property
+	OMP_NUM_THREADS=1 MNAGT_EXAMPLES=200 $(BIN)/python -m pytest -m "slow or hypothesis"
 
 release: .venv/dev  ## wheel and sdist into dist/, checked, then the quickstart from the wheel in a new virtual environment
 	rm -rf dist build

@@ -45,7 +45,7 @@ class Trial(NamedTuple):
 
 
 def draw_trials(name: str, design: Mapping[str, Any], device: str) -> list[Trial]:
-    """All combinations of levels on each seed, or ``design["trials"]`` trials with levels equally frequent."""
+    """All combinations of levels on each seed, or ``design["trials"]`` trials with each level about equally often."""
     factors, seeds = design["factors"], design["seeds"]
     if "trials" in design:
         rng, count = np.random.default_rng(0), design["trials"]

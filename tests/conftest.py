@@ -13,10 +13,16 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported: its kernels then run on the CPU, step by step
 
 if find_spec("beartype"):
+    import shapes
+
+    shapes.install()
     install_import_hook(
         ["mnagt.graphs", "mnagt.attention", "mnagt.nn", "mnagt.models", "mnagt.tasks", "mnagt.metrics"],
         "shapes.checked",
     )
+
+    def pytest_runtest_setup() -> None:
+        shapes.begin_test()
 
 
 @pytest.fixture(autouse=True, scope="session")

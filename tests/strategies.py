@@ -1,5 +1,6 @@
 """Random small batches of graphs, and the two things that must not matter: names of nodes and company in a batch."""
 
+import os
 from dataclasses import replace
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from mnagt.graphs.batch import GraphBatch
 
-settings.register_profile("mnagt", deadline=None, max_examples=50)  # the first call of a torch kernel is slow
+EXAMPLES = int(os.environ.get("MNAGT_EXAMPLES", "20"))
+"""Examples of each property; `make slow` tries more."""
+settings.register_profile("mnagt", deadline=None, max_examples=EXAMPLES)  # the first call of a torch kernel is slow
 settings.load_profile("mnagt")
 
 NODE_LABELS, NODE_VALUES, EDGE_LABELS, EDGE_VALUES, TARGETS = 2, 3, 5, 7, 11

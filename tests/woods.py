@@ -6,8 +6,7 @@ import torch
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.weisfeiler_lehman import fragment_colours
 from mnagt.inference.random_forest import ITERATIONS, RandomForest
-from mnagt.training.fit_forest import set_trees
-from mnagt.training.tree_tables import Tree
+from mnagt.training.fit_trees import Tree, set_trees
 
 
 def grow_at_random(forest: RandomForest, batch: GraphBatch, seed: int = 0) -> None:

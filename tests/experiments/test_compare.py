@@ -13,7 +13,7 @@ from mnagt.cli import main
 from mnagt.data.splits import keep_share, random_split
 from mnagt.experiments import compare as comparing
 from mnagt.experiments.compare import CONSTANT, Compared, Comparison, default_models, score_constant
-from mnagt.experiments.peak_memory import peak_memory_mb, reset_peak_memory
+from mnagt.graphs.memory import reset_peak_memory, resident_memory
 from mnagt.graphs.molecules import MOLECULES
 from mnagt.tasks import Regression
 
@@ -100,9 +100,9 @@ def test_shares_of_the_training_part_are_nested():
 
 def test_memory_is_measured_anew():
     reset_peak_memory()
-    before = peak_memory_mb()
+    before = resident_memory(is_peak=True)
     assert len(bytearray(200_000_000)) > 0
-    assert peak_memory_mb() > before + 150
+    assert resident_memory(is_peak=True) > before + 150 * 2**20
 
 
 def test_the_command_writes_a_page_and_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch):

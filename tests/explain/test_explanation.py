@@ -39,9 +39,8 @@ from mnagt.models.registry import build_model
 from mnagt.nn.layer import Layer
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.tasks import UNKNOWN, MultiLabel, Regression, SingleLabel, SubTokens, Task
-from mnagt.training.fit_forest import set_trees
+from mnagt.training.fit_trees import Tree, set_trees
 from mnagt.training.run import train
-from mnagt.training.tree_tables import Tree
 
 SMALL = {"dim": 16, "depth": 2, "head_dim": 8, "wl_vocabulary_size": 256}
 CHROMIUM = shutil.which("chromium")

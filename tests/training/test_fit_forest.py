@@ -16,9 +16,9 @@ from mnagt.inference.random_forest import RandomForest
 from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.split import make_split
 from mnagt.tasks import MultiLabel, Regression, SubTokens, Task, word_keys
-from mnagt.training import fit_forest as module
 from mnagt.training import fit_model
-from mnagt.training.fit_forest import MAX_RATIO, Sampler, fit_forest
+from mnagt.training import fit_trees as module
+from mnagt.training.fit_trees import MAX_RATIO, Sampler, fit_forest
 from mnagt.training.trainer import Interrupted
 
 SETTINGS = {"dim": 8, "depth": 1, "head_dim": 4, "forest_trees": 20, "forest_max_leaves": 32}

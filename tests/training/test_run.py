@@ -98,8 +98,6 @@ def test_a_model_cannot_read_graphs_with_other_columns(run_folder, data_root):
 
 
 def test_a_changed_data_set_is_noticed_on_resuming(run_folder, tmp_path):
-    import shutil
-
     copy = shutil.copytree(run_folder, tmp_path / "copy")
     kept = read_json(copy / "run.json")
     kept["dataset"]["nodes"] += 1
@@ -110,8 +108,6 @@ def test_a_changed_data_set_is_noticed_on_resuming(run_folder, tmp_path):
 
 @pytest.mark.parametrize("damage", ["config", "weights", "nothing", "shape"])
 def test_a_damaged_model_is_refused_by_name(run_folder, tmp_path, damage):
-    import shutil
-
     copy = shutil.copytree(run_folder, tmp_path / "copy")
     config = read_json(copy / "config.json")
     match damage:

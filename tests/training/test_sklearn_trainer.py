@@ -17,7 +17,7 @@ from mnagt.errors import InputError
 from mnagt.estimators import GraphClassifier
 from mnagt.explain import explain
 from mnagt.graphs.molecules import rdkit_descriptors
-from mnagt.nn.molecule_features import MorganBits
+from mnagt.nn.molecule_descriptors import MorganBits
 from mnagt.nn.wl_counts import WLCounts
 from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.tasks import MultiLabel, Regression, SingleLabel, SubTokens, Task, word_key

@@ -108,10 +108,16 @@ class StopAfter(Reporter):
         return self.left <= 0
 
 
+@pytest.fixture(scope="module")
+def whole(mutag) -> Trainer:
+    """A training that nothing interrupted."""
+    run = trainer(mutag)
+    run.run()
+    return run
+
+
 @pytest.mark.parametrize("steps", [1, 5, 7, 10, 19])
-def test_interrupted_at_any_step_and_resumed_it_ends_bit_for_bit_the_same(steps, mutag, tmp_path):
-    whole = trainer(mutag)
-    whole.run()
+def test_interrupted_at_any_step_and_resumed_it_ends_bit_for_bit_the_same(steps, whole, mutag, tmp_path):
     stop = StopAfter(steps)
     with pytest.raises(Interrupted):
         trainer(mutag, checkpoint=tmp_path / "last.safetensors", reporter=stop, should_stop=stop).run()

@@ -15,7 +15,7 @@ from typing import Any
 from mnagt.cli.options import add_options, print_scores, print_table, read_options
 from mnagt.cli.training import column_options
 from mnagt.errors import InputError
-from mnagt.explain import ExplainConfig
+from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
 from mnagt.serve.config import ServeConfig
 

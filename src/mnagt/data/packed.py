@@ -1,8 +1,11 @@
 """All graphs of a data set as a few flat tensors, and batches of them by index arithmetic."""
 
+import ctypes
+import mmap
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,6 @@ from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
 from mnagt.data.graph_rows import HostRows, rows_on_device
-from mnagt.data.prefetch import prefetch_rows
 from mnagt.errors import InputError
 from mnagt.graphs.batch import EDGE_COLUMNS, NODE_COLUMNS, GraphBatch, map_tensors
 from mnagt.graphs.features import Columns, Features
@@ -337,3 +339,24 @@ def _send_batch(batch: GraphBatch, device: torch.device) -> GraphBatch:
         return tensor.to(device, non_blocking=True)
 
     return map_tensors(batch, send, except_for=("sizes",))
+
+
+def prefetch_rows(column: Tensor, first: int, last: int) -> None:
+    """Have the system bring in these rows of a column that may be mapped from a file, and do not wait for it."""
+    advise = _madvise()
+    if advise is None or first >= last or not column.numel():
+        return
+    row = column.stride(0) * column.element_size()
+    start, end = column.data_ptr() + first * row, column.data_ptr() + last * row
+    start -= start % mmap.PAGESIZE
+    advise(start, end - start, mmap.MADV_WILLNEED)
+
+
+@cache
+def _madvise() -> Any:
+    """The system's call; None where there is none such."""
+    if sys.platform != "linux":
+        return None
+    call = ctypes.CDLL(None).madvise
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return call

@@ -41,6 +41,13 @@ class Split:
                     f"the split's {name} part is empty; {len(indices)} graphs are too few or shares too small"
                 )
 
+    def to_parts(self, graphs: int) -> Int[Tensor, "graphs"]:
+        """The number of the part of each graph, -1 for none: the inverse of ``official_split``."""
+        part = torch.full((graphs,), -1)
+        for number, name in enumerate(PARTS):
+            part[getattr(self, name)] = number
+        return part
+
     def to_dict(self) -> dict[str, list[int]]:
         return {name: getattr(self, name).tolist() for name in PARTS}
 
@@ -69,7 +76,7 @@ class TrainValidSplit(Split):
         """Nothing is checked."""
 
 
-def random_split(graphs: int, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
+def random_split(graphs: int, seed: int, shares: Sequence[float] = (0.8, 0.1, 0.1)) -> Split:
     """A shuffled split.
 
     Args:
@@ -83,7 +90,7 @@ def random_split(graphs: int, seed: int, shares: tuple[float, float, float] = (0
     return cut_order(torch.randperm(graphs, generator=_generator(seed)), shares)
 
 
-def cut_order(order: Int[Tensor, "graphs"], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
+def cut_order(order: Int[Tensor, "graphs"], shares: Sequence[float] = (0.8, 0.1, 0.1)) -> Split:
     """The first graphs of ``order`` train, the next validate, the last test.
 
     >>> cut_order(torch.arange(10), (6, 2, 2)).to_dict()
@@ -127,7 +134,7 @@ def official_split(part: Int[Tensor, "graphs"]) -> Split:
     return Split(*((part == number).nonzero()[:, 0] for number in range(len(PARTS))))
 
 
-def ordered_group_split(groups: Sequence[Hashable], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
+def ordered_group_split(groups: Sequence[Hashable], shares: Sequence[float] = (0.8, 0.1, 0.1)) -> Split:
     """A deterministic split that keeps graphs of a group together; ``groups`` has one entry for each graph.
 
     DeepChem's rule for scaffolds: the largest groups go first (of equal ones, those that begin last), each into the
@@ -149,9 +156,7 @@ def ordered_group_split(groups: Sequence[Hashable], shares: tuple[float, float, 
     return Split(*(torch.tensor(part, dtype=torch.long) for part in (train, valid, test)))
 
 
-def random_group_split(
-    groups: Int[Tensor, "graphs"], seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
-) -> Split:
+def random_group_split(groups: Int[Tensor, "graphs"], seed: int, shares: Sequence[float] = (0.8, 0.1, 0.1)) -> Split:
     """A random split that keeps graphs of a group together.
 
     Groups are shuffled with ``seed``. Test, then valid, take those that fit into their share, or the smallest one if

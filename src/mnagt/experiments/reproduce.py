@@ -28,7 +28,7 @@ from mnagt.experiments.reproduce_tables import (
 )
 from mnagt.experiments.statistics import Paired, holm
 from mnagt.experiments.trials import Summary, run_trials, summarise
-from mnagt.inference.model_folder import build_or_explain
+from mnagt.inference.build import build_or_explain
 from mnagt.registry import lookup
 from mnagt.runs.config import RunConfig
 from mnagt.runs.split import make_split

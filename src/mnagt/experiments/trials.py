@@ -18,7 +18,7 @@ from mnagt.data.splits import PARTS, Split, keep_share
 from mnagt.errors import InputError
 from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.experiments.ledger import Ledger, describe_environment, trial_key
-from mnagt.experiments.peak_memory import peak_memory_mb, reset_peak_memory
+from mnagt.graphs.memory import reset_peak_memory, resident_memory
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.nn.wide_and_deep import WideAndDeep
 from mnagt.runs.config import RunConfig, SplitConfig
@@ -182,7 +182,7 @@ def run_trial(config: RunConfig, *, reporter: Reporter | None = None, is_validat
         "curves": thin_curves([{n: r[n] for n in ("epoch", "loss", f"valid_{result.metric}")} for r in history]),
         "dataset": fingerprint,
         "split": _describe_split(split),
-        "peak_memory_mb": peak_memory_mb(),
+        "peak_memory_mb": round(resident_memory(is_peak=True) / 2**20, 1),
     }
     if run is not None and isinstance(run.trained.model, WideAndDeep):
         notes["members"] = score_members(run.trained, run.trained.model, dataset, split)

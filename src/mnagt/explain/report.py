@@ -11,8 +11,8 @@ from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.registry import category_meanings
 from mnagt.devices import pick_device
 from mnagt.errors import InputError, join_names
-from mnagt.explain import ExplainConfig
 from mnagt.explain.attribution import DeletionCurve
+from mnagt.explain.config import ExplainConfig
 from mnagt.explain.explanation import Explanation, check_by_deletion, explain
 from mnagt.explain.kernel_statistics import NodeGroup, compute_kernel_statistics, node_type
 from mnagt.files import write_text

@@ -1,6 +1,7 @@
 """The free memory of a device, that of this process, and sizes for messages."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,22 +15,24 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held
-    return min((_of_kernel(), *_of_cgroups()), default=_UNKNOWN)
+    available = _read_bytes(Path("/proc/meminfo"), "MemAvailable:")
+    return min((_UNKNOWN if available is None else available, *_of_cgroups()))
 
 
-def resident_memory() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not say."""
-    for line in _lines(Path("/proc/self/status")):
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return 0
+def resident_memory(*, is_peak: bool = False) -> int:
+    """Bytes of memory that this process holds, or has held at most; 0 where the system does not say."""
+    return _read_bytes(Path("/proc/self/status"), "VmHWM:" if is_peak else "VmRSS:") or 0
 
 
-def _of_kernel() -> int:
-    for line in _lines(Path("/proc/meminfo")):
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return _UNKNOWN
+def reset_peak_memory() -> None:
+    """Measure the peak of ``resident_memory`` from now on, where the system can (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _read_bytes(path: Path, field: str) -> int | None:
+    """The bytes in the line of the kernel's file that begins with ``field``, which holds KiB."""
+    return next((int(line.split()[1]) * 1024 for line in _lines(path) if line.startswith(field)), None)
 
 
 def _of_cgroups() -> Iterator[int]:

@@ -26,8 +26,7 @@ from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.traced_batch import TracedBatch
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.migrations import EXPORT_INPUTS
-from mnagt.nn.molecule_descriptors import TableColumns
-from mnagt.nn.molecule_features import Descriptors, MorganBits
+from mnagt.nn.molecule_descriptors import Descriptors, MorganBits, TableColumns
 from mnagt.tasks import task_to_dict
 from mnagt.version import __version__
 

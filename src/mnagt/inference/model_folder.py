@@ -2,8 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any, Self
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.overrides import TorchFunctionMode
 
 from mnagt.attention.kernels import KERNELS
 from mnagt.attention.mixers import MIXERS
@@ -25,6 +22,7 @@ from mnagt.data.registry import DATASETS
 from mnagt.errors import InputError, join_names, quote
 from mnagt.files import read_json, write_json, write_text
 from mnagt.graphs.features import Features
+from mnagt.inference.build import SkipInit, build_or_explain, parameters_up_to
 from mnagt.inference.calibration import Calibration
 from mnagt.inference.domain import DISTANCE, DistanceModel, Domain
 from mnagt.inference.hub import HubMixin
@@ -47,7 +45,7 @@ from mnagt.inference.weights import (
     select_prefix,
 )
 from mnagt.migrations import add_tree_roots, rename_weights
-from mnagt.models.registry import MODELS, build_model, full_settings, use_module
+from mnagt.models.registry import MODELS, full_settings, use_module
 from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.nn.inference_fusion import FusedModel
 from mnagt.nn.module_model import ModuleModel
@@ -276,45 +274,6 @@ def distance_column(distances: Float[Tensor, "some"] | None) -> dict[str, list]:
     return {} if distances is None else {DISTANCE: distances.tolist()}
 
 
-def build_or_explain(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
-    """As ``build_model``; where PyTorch refuses a setting or lacks memory, an error that names the model."""
-    try:
-        return build_model(name, settings, features, outputs)
-    except InputError:
-        raise
-    except (ValueError, RuntimeError, MemoryError) as error:
-        raise InputError(f"model {name}: {' '.join(str(error).split())}; change its settings") from error
-
-
-@contextmanager
-def _parameters_up_to(most: int) -> Iterator[None]:
-    """Within the block, building more parameters is an error: settings may ask for a million layers."""
-    created = 0
-
-    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-        nonlocal created
-        created += 1
-        if created > most:
-            raise InputError("its settings ask for more weights than the file holds; restore it or train again")
-
-    hook = register_module_parameter_registration_hook(count)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-class _SkipInit(TorchFunctionMode):
-    """Weights stay uninitialised. On the meta device ``normal_`` would import torch's compiler: a second."""
-
-    SKIPPED = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in self.SKIPPED:
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **(kwargs or {}))
-
-
 def load_model(folder: Path | str, *, model: nn.Module | None = None) -> TrainedModel:
     """Load the model in a folder, ready to predict.
 
@@ -345,7 +304,7 @@ def _load(folder: Path) -> TrainedModel:
         task = task_from_dict(content["task"])
         definition = name, settings, features, task.num_outputs
         renamed = add_tree_roots(rename_weights(weights), settings.get("forest_trees", 0) * task.num_outputs)
-        with torch.device("meta"), _SkipInit(), _parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
+        with torch.device("meta"), SkipInit(), parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
             expected = _join_weights(*_build(*definition, renamed))
     except KeyError as error:
         raise InputError(f"{folder / CONFIG}: no {error} in it; it is damaged or not a model's") from None
@@ -360,7 +319,7 @@ def _load(folder: Path) -> TrainedModel:
         raise InputError(f"{folder / CONFIG}: {reason}{hint}") from None
     check_weights(expected, renamed, folder / WEIGHTS)
     check_fingerprints(folder, weights, note)
-    with _SkipInit():
+    with SkipInit():
         model, forest = _build(*definition, renamed)
     model.load_state_dict({name: tensor for name, tensor in renamed.items() if not name.startswith(FOREST)})
     if forest is not None:

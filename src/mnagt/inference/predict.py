@@ -79,19 +79,8 @@ def evaluate(
                 "columns can only be chosen of another table (--dataset); the model keeps those of its own"
             )
         graphs = load_run_dataset(read_run_config(folder))
-    elif is_molecule_table(dataset):
-        run = _run_config(trained)
-        columns = {
-            "smiles": smiles or run.smiles,
-            "targets": targets or trained.task.target_columns(None) or run.targets,
-        }
-        columns |= {"columns": trained.columns, "options": TableConfig(descriptor_file=descriptors)}
-        graphs = load_dataset(dataset, **columns, task=trained.task)
-    elif smiles is None and find_graph_reader(dataset):
-        chosen = targets or trained.task.target_columns(None) or _run_config(trained).targets
-        graphs = load_dataset(dataset, targets=chosen, task=trained.task, columns=trained.columns or None)
     else:
-        graphs = load_dataset(dataset, smiles=smiles, targets=targets)
+        graphs = _load_with_targets(trained, dataset, smiles, targets, descriptors)
     is_whole = dataset is not None or part == "all"
     indices = torch.arange(len(graphs)) if is_whole else getattr(read_split(folder, graphs), part)
     if not trained.task.can_score(graphs.task):
@@ -102,6 +91,21 @@ def evaluate(
     output = trained.outputs(graphs, indices, pick_device(device))
     task, target = trained.task, graphs.targets[indices]
     return {"graphs": len(indices), **task.scores(output, target), "intervals": task.score_intervals(output, target)}
+
+
+def _load_with_targets(
+    trained: TrainedModel, dataset: str, smiles: str | None, targets: Sequence[str] | None, descriptors: str | None
+) -> PackedDataset:
+    """The data set as ``trained`` reads it, with the targets that it predicts."""
+    run = _run_config(trained)
+    named = targets or trained.task.target_columns(None) or run.targets
+    if is_molecule_table(dataset):
+        options = TableConfig(descriptor_file=descriptors)
+        columns = {"smiles": smiles or run.smiles, "targets": named, "columns": trained.columns, "options": options}
+        return load_dataset(dataset, **columns, task=trained.task)
+    if smiles is None and find_graph_reader(dataset):
+        return load_dataset(dataset, targets=named, task=trained.task, columns=trained.columns or None)
+    return load_dataset(dataset, smiles=smiles, targets=targets)
 
 
 def _run_config(trained: TrainedModel) -> RunConfig:

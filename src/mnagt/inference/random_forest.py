@@ -28,7 +28,7 @@ MAX_DEPTH = 64
 class RandomForest(Trees):
     """Probabilities, or numbers, of graphs: for each output the mean over ``trees`` trees.
 
-    A node of a tree tests a presence feature: whether the graph has a certain WL colour. ``training/fit_forest.py``
+    A node of a tree tests a presence feature: whether the graph has a certain WL colour. ``training/fit_trees.py``
     grows the trees with scikit-learn.
 
     >>> forest = RandomForest(outputs=2, trees=10, max_leaves=8)

@@ -1,15 +1,18 @@
 """What models share: the frame around their layers, and transformer layers with one kernel."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from torch import nn
 
+from mnagt.attention.kernels import Kernel
 from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, MOLECULES
 from mnagt.models.config import (
+    AttentionDropoutConfig,
     DescriptorConfig,
     ModelConfig,
     ReadoutConfig,
@@ -17,6 +20,7 @@ from mnagt.models.config import (
     WidthConfig,
     WLConfig,
 )
+from mnagt.nn.convolutions import Block
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
 from mnagt.nn.layer import IdentityResidual, Layer, PostNormLayer, feed_forward
@@ -89,6 +93,27 @@ def make_wl_features(config: WLConfig) -> WLFeatures:
     )
 
 
+def make_attention(
+    config: TransformerLayerConfig,
+    kernels: Sequence[Kernel],
+    attention: type[MultiKernelAttention] = MultiKernelAttention,
+    **others: Any,
+) -> MultiKernelAttention:
+    """Attention through ``kernels`` with the heads and the dropout of ``config``; ``others`` are further arguments.
+
+    >>> from mnagt.attention.kernels import Hop
+    >>> make_attention(TransformerLayerConfig(dim=8), [Hop(0)]).heads
+    4
+    """
+    dropout = config.attention_dropout if isinstance(config, AttentionDropoutConfig) else 0.0
+    return attention(config.dim, kernels, heads=config.heads, head_dim=config.head_dim, dropout=dropout, **others)
+
+
+def make_blocks(config: ModelConfig, conv: Callable[[], nn.Module]) -> Iterator[Block]:
+    """Layers of a GNN: as many as ``config`` says, each with a convolution that ``conv`` makes."""
+    return (Block(conv(), config.dim, config.dropout) for _ in range(config.depth))
+
+
 def make_layer(
     config: TransformerLayerConfig,
     attention: MultiKernelAttention,
@@ -100,7 +125,7 @@ def make_layer(
 
     >>> from mnagt.attention.kernels import Hop
     >>> config = TransformerLayerConfig(dim=8)
-    >>> make_layer(config, MultiKernelAttention(8, [Hop(0)], heads=2, head_dim=5)).ffn[1]
+    >>> make_layer(config, make_attention(config, [Hop(0)])).ffn[1]
     GELU(approximate='none')
     """
     layer, activation = (PostNormLayer, nn.ReLU) if is_post_norm else (Layer, nn.GELU)

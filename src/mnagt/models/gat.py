@@ -8,9 +8,9 @@ in scoring edge columns (as PyTorch Geometric does).
 from dataclasses import dataclass
 
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_model
+from mnagt.models.builders import make_blocks, make_model
 from mnagt.models.config import EdgeConfig, HeadDropoutConfig, ReadoutConfig, SplitHeadsConfig
-from mnagt.nn.convolutions import GAT, Block
+from mnagt.nn.convolutions import GAT
 from mnagt.nn.graph_model import GraphModel
 
 
@@ -22,6 +22,5 @@ class GatConfig(ReadoutConfig, EdgeConfig, HeadDropoutConfig, SplitHeadsConfig):
 def gat(config: GatConfig, features: Features, outputs: int) -> GraphModel:
     """Neighbours weighed by learned scores."""
     edges = config.edge_columns(features)
-    convolutions = (GAT(config.dim, edges, heads=config.heads) for _ in range(config.depth))
-    layers = (Block(conv, config.dim, config.dropout) for conv in convolutions)
+    layers = make_blocks(config, lambda: GAT(config.dim, edges, heads=config.heads))
     return make_model(config, features, outputs, layers, head_dropout=config.head_dropout)

@@ -7,9 +7,9 @@ labels nodes, in a BatchNorm after each convolution and a readout, and in readin
 from dataclasses import dataclass
 
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_model
+from mnagt.models.builders import make_blocks, make_model
 from mnagt.models.config import EdgeConfig, HeadDropoutConfig, ReadoutConfig
-from mnagt.nn.convolutions import GCN, GCNE, Block
+from mnagt.nn.convolutions import GCN, GCNE
 from mnagt.nn.graph_model import GraphModel
 
 
@@ -21,6 +21,5 @@ class GcnConfig(ReadoutConfig, EdgeConfig, HeadDropoutConfig):
 def gcn(config: GcnConfig, features: Features, outputs: int) -> GraphModel:
     """Averages over neighbours."""
     edges = config.edge_columns(features)
-    convolutions = (GCNE(config.dim, edges) if edges else GCN(config.dim) for _ in range(config.depth))
-    layers = (Block(conv, config.dim, config.dropout) for conv in convolutions)
+    layers = make_blocks(config, lambda: (GCNE if edges else GCN)(config.dim, edges))
     return make_model(config, features, outputs, layers, head_dropout=config.head_dropout)

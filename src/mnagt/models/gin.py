@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_model
+from mnagt.models.builders import make_blocks, make_model
 from mnagt.models.config import ConvolutionConfig, DescriptorConfig, HeadDropoutConfig, ReadoutConfig, WLConfig
-from mnagt.nn.convolutions import Block, convolution
+from mnagt.nn.convolutions import convolution
 from mnagt.nn.graph_model import GraphModel
 from mnagt.settings import OneOf
 
@@ -30,6 +30,5 @@ class GinConfig(WLConfig, DescriptorConfig, ReadoutConfig, ConvolutionConfig, He
 
 def gin(config: GinConfig, features: Features, outputs: int) -> GraphModel:
     """Sums over neighbours through small networks."""
-    convolutions = (convolution(config.conv, config.dim, features.edges) for _ in range(config.depth))
-    layers = (Block(conv, config.dim, config.dropout) for conv in convolutions)
+    layers = make_blocks(config, lambda: convolution(config.conv, config.dim, features.edges))
     return make_model(config, features, outputs, layers, head_dropout=config.head_dropout)

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 from mnagt.attention.biases import ProximityBias
 from mnagt.attention.kernels import Hop
-from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_layer, make_model
+from mnagt.models.builders import make_attention, make_layer, make_model
 from mnagt.models.config import Repeats, TransformerLayerConfig
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.layer import Layer
 
 
 @dataclass(frozen=True)
@@ -25,10 +23,6 @@ class GophormerConfig(TransformerLayerConfig):
 
 def gophormer(config: GophormerConfig, features: Features, outputs: int) -> GraphModel:
     """Proximity-enhanced attention: M powers of the adjacency in the scores."""
-
-    def layer() -> Layer:
-        bias = ProximityBias(config.heads, config.views)
-        attention = MultiKernelAttention(config.dim, [Hop(0)], heads=config.heads, head_dim=config.head_dim, bias=bias)
-        return make_layer(config, attention)
-
-    return make_model(config, features, outputs, (layer() for _ in range(config.depth)), head_dropout=config.dropout)
+    biases = (ProximityBias(config.heads, config.views) for _ in range(config.depth))
+    layers = (make_layer(config, make_attention(config, [Hop(0)], bias=bias)) for bias in biases)
+    return make_model(config, features, outputs, layers, head_dropout=config.dropout)

@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from torch import nn
 
 from mnagt.attention.kernels import Hop
-from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.builders import make_layer, make_model
+from mnagt.models.builders import make_attention, make_layer, make_model
 from mnagt.models.config import GnnTransformerConfig, ReadoutName, Repeats
 from mnagt.models.virtual_node import add_virtual_node
 from mnagt.nn.convolutions import Block, convolution
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.layer import Layer
 from mnagt.nn.norms import LayerNorm
 from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import Fraction, PositiveInt
@@ -75,15 +73,11 @@ def graphtrans(config: GraphTransConfig, features: Features, outputs: int) -> Gr
     def block() -> Block:
         return Block(convolution(config.conv, config.dim, features.edges), config.dim, config.gnn_dropout)
 
-    def layer() -> Layer:
-        attention = MultiKernelAttention(
-            config.dim, [Hop(0)], heads=config.heads, head_dim=config.head_dim, dropout=config.attention_dropout
-        )
-        return make_layer(config, attention, is_post_norm=True)
-
     gnn: list[nn.Module] = [block() for _ in range(config.gnn_depth)]
     if config.virtual:
         gnn = [add_virtual_node(gnn, config.dim, config.gnn_dropout)]
     encoder = GnnEncoder(features.nodes, config.dim, gnn)
-    layers = [Normalised(config.dim), *(layer() for _ in range(config.depth)), Normalised(config.dim)]
+    attentions = (make_attention(config, [Hop(0)]) for _ in range(config.depth))
+    layers = [make_layer(config, attention, is_post_norm=True) for attention in attentions]
+    layers = [Normalised(config.dim), *layers, Normalised(config.dim)]
     return make_model(config, features, outputs, layers, encoder=encoder, head_dropout=config.dropout)

@@ -12,16 +12,14 @@ import torch
 from torch import nn
 
 from mnagt.attention.kernels import SeparateGnns
-from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.builders import make_layer, make_model
+from mnagt.models.builders import make_attention, make_layer, make_model
 from mnagt.models.config import Repeats, TransformerLayerConfig
 from mnagt.nn.encoders import EdgeEncoder
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.layer import Layer
 from mnagt.nn.norms import LayerNorm
 from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import NonNegativeInt
@@ -74,11 +72,10 @@ class DyMpn(nn.Module):
 def grover(config: GroverConfig, features: Features, outputs: int) -> GraphModel:
     """GTransformer blocks: message passing of random length makes queries, keys and values."""
 
-    def layer() -> Layer:
-        gnns = [DyMpn(config.dim, features.edges, hops=config.hops, spread=config.spread) for _ in range(3)]
-        attention = MultiKernelAttention(
-            config.dim, [SeparateGnns(*gnns)], heads=config.heads, head_dim=config.head_dim
+    def kernel() -> SeparateGnns:
+        return SeparateGnns(
+            *(DyMpn(config.dim, features.edges, hops=config.hops, spread=config.spread) for _ in range(3))
         )
-        return make_layer(config, attention)
 
-    return make_model(config, features, outputs, (layer() for _ in range(config.depth)), head_dropout=config.dropout)
+    layers = (make_layer(config, make_attention(config, [kernel()])) for _ in range(config.depth))
+    return make_model(config, features, outputs, layers, head_dropout=config.dropout)

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from mnagt.attention.kernels import Hop
 from mnagt.attention.mixers import ACTIVATIONS, MIXERS, Adaptive, Mixer
-from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
+from mnagt.attention.multi_kernel import Projections
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_model
+from mnagt.models.builders import make_attention, make_model
 from mnagt.models.config import AttentionDropoutConfig, OptionalRepeats, ReadoutName, Repeats, TransformerLayerConfig
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import Layer, PropagatedResidual, feed_forward
@@ -60,16 +60,8 @@ def mnagt_paper(config: PaperConfig, features: Features, outputs: int) -> GraphM
 
     def layer() -> Layer:
         kernels = [Hop(k) for k in range(config.max_hop + 1)]
-        attention = MultiKernelAttention(
-            config.dim,
-            kernels,
-            heads=config.heads,
-            head_dim=config.head_dim,
-            projections=config.projections,
-            dropout=config.attention_dropout,
-        )
         return Layer(
-            attention,
+            make_attention(config, kernels, projections=config.projections),
             mixer=mixer(len(kernels)),
             residual=PropagatedResidual(config.adjacency),
             ffn=feed_forward(config.dim, config.ffn * config.dim, config.dropout),

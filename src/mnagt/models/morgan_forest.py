@@ -12,7 +12,7 @@ from mnagt.models.config import SklearnConfig
 from mnagt.nn.decision_trees import Forests
 from mnagt.nn.encoders import NoEncoder
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.molecule_features import MorganBits
+from mnagt.nn.molecule_descriptors import MorganBits
 from mnagt.settings import Ge, Le, PositiveInt
 
 

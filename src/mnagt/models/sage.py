@@ -8,9 +8,9 @@ a readout, and in reading edge columns.
 from dataclasses import dataclass
 
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_model
+from mnagt.models.builders import make_blocks, make_model
 from mnagt.models.config import EdgeConfig, HeadDropoutConfig, ReadoutConfig
-from mnagt.nn.convolutions import SAGE, Block
+from mnagt.nn.convolutions import SAGE
 from mnagt.nn.graph_model import GraphModel
 
 
@@ -22,6 +22,5 @@ class SageConfig(ReadoutConfig, EdgeConfig, HeadDropoutConfig):
 def sage(config: SageConfig, features: Features, outputs: int) -> GraphModel:
     """A map of each node plus a map of its neighbours' mean."""
     edges = config.edge_columns(features)
-    convolutions = (SAGE(config.dim, edges) for _ in range(config.depth))
-    layers = (Block(conv, config.dim, config.dropout) for conv in convolutions)
+    layers = make_blocks(config, lambda: SAGE(config.dim, edges))
     return make_model(config, features, outputs, layers, head_dropout=config.head_dropout)

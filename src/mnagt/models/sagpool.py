@@ -18,9 +18,9 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.subgraph import induce_subgraph, is_top
 from mnagt.linear import Linear
-from mnagt.models.builders import make_model
+from mnagt.models.builders import make_blocks, make_model
 from mnagt.models.config import EdgeConfig, HeadDropoutConfig, Repeats
-from mnagt.nn.convolutions import GCN, GCNE, Block
+from mnagt.nn.convolutions import GCN, GCNE
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.readouts import Max, Mean, Readout
 from mnagt.nn.shapes import NodeVectors
@@ -71,7 +71,6 @@ class SagPoolConfig(EdgeConfig, HeadDropoutConfig):
 def sagpool(config: SagPoolConfig, features: Features, outputs: int) -> GraphModel:
     """Hierarchical self-attention pooling."""
     edges = config.edge_columns(features)
-    convolutions = (GCNE(config.dim, edges) if edges else GCN(config.dim) for _ in range(config.depth))
-    blocks = [Block(conv, config.dim, config.dropout) for conv in convolutions]
+    blocks = list(make_blocks(config, lambda: (GCNE if edges else GCN)(config.dim, edges)))
     readout = Hierarchy(config.dim, blocks, [SelfAttentionPool(config.dim, config.ratio) for _ in blocks])
     return make_model(config, features, outputs, [], readout=readout, head_dropout=config.head_dropout)

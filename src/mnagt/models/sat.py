@@ -17,12 +17,11 @@ from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.linear import Linear
-from mnagt.models.builders import make_layer, make_model
+from mnagt.models.builders import make_attention, make_layer, make_model
 from mnagt.models.config import GnnTransformerConfig, NormName, ReadoutName, Repeats
 from mnagt.nn.convolutions import convolution
 from mnagt.nn.encoders import NodeEncoder
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.layer import Layer
 from mnagt.nn.norms import NORMS, BatchNorm
 from mnagt.nn.shapes import NodeVectors
 from mnagt.settings import Fraction, NonNegativeInt, PositiveInt
@@ -72,13 +71,9 @@ class DegreeScaledAttention(MultiKernelAttention):
 
 def sat(config: SatConfig, features: Features, outputs: int) -> GraphModel:
     """k-subtree SAT: nodes compared by the subtrees around them."""
-
-    def layer() -> Layer:
-        kernel = Structural(StructureExtractor(config.dim, config.hops, config.conv, features.edges))
-        attention = (DegreeScaledAttention if config.degree else MultiKernelAttention)(
-            config.dim, [kernel], heads=config.heads, head_dim=config.head_dim, dropout=config.attention_dropout
-        )
-        return make_layer(config, attention, NORMS[config.norm], is_post_norm=True)
-
+    scaled = DegreeScaledAttention if config.degree else MultiKernelAttention
+    extractors = (StructureExtractor(config.dim, config.hops, config.conv, features.edges) for _ in range(config.depth))
+    attentions = (make_attention(config, [Structural(extractor)], scaled) for extractor in extractors)
+    layers = (make_layer(config, attention, NORMS[config.norm], is_post_norm=True) for attention in attentions)
     encoder = NodeEncoder(features.nodes, config.dim, random_walk=config.random_walk)
-    return make_model(config, features, outputs, (layer() for _ in range(config.depth)), encoder=encoder)
+    return make_model(config, features, outputs, layers, encoder=encoder)

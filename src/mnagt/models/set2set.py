@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.sparse import take
-from mnagt.models.builders import make_model
+from mnagt.models.builders import make_blocks, make_model
 from mnagt.models.config import ConvolutionConfig, HeadDropoutConfig, Repeats
-from mnagt.nn.convolutions import Block, convolution
+from mnagt.nn.convolutions import convolution
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.readouts import Readout, softmax_within
 from mnagt.nn.shapes import NodeVectors
@@ -51,7 +51,6 @@ class Set2SetConfig(ConvolutionConfig, HeadDropoutConfig):
 
 def set2set(config: Set2SetConfig, features: Features, outputs: int) -> GraphModel:
     """GIN read by an LSTM that attends to the nodes."""
-    convolutions = (convolution(config.conv, config.dim, features.edges) for _ in range(config.depth))
-    layers = (Block(conv, config.dim, config.dropout) for conv in convolutions)
+    layers = make_blocks(config, lambda: convolution(config.conv, config.dim, features.edges))
     readout = Set2Set(config.dim, config.steps)
     return make_model(config, features, outputs, layers, readout=readout, head_dropout=config.head_dropout)

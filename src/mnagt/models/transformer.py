@@ -6,12 +6,10 @@ Vaswani et al.: Attention Is All You Need, 2017; normalised before each branch, 
 from dataclasses import dataclass
 
 from mnagt.attention.kernels import Hop
-from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.features import Features
-from mnagt.models.builders import make_layer, make_model
+from mnagt.models.builders import make_attention, make_layer, make_model
 from mnagt.models.config import ReadoutName, Repeats, TransformerLayerConfig
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.layer import Layer
 from mnagt.settings import Fraction, PositiveInt
 
 
@@ -32,9 +30,5 @@ class TransformerConfig(TransformerLayerConfig):
 
 def transformer(config: TransformerConfig, features: Features, outputs: int) -> GraphModel:
     """Attention over nodes, blind to edges."""
-
-    def layer() -> Layer:
-        attention = MultiKernelAttention(config.dim, [Hop(0)], heads=config.heads, head_dim=config.head_dim)
-        return make_layer(config, attention)
-
-    return make_model(config, features, outputs, (layer() for _ in range(config.depth)), head_dropout=config.dropout)
+    layers = (make_layer(config, make_attention(config, [Hop(0)])) for _ in range(config.depth))
+    return make_model(config, features, outputs, layers, head_dropout=config.dropout)

@@ -1,4 +1,4 @@
-"""Decision trees as tensors: scikit-learn grows them (``training/tree_tables.py``), PyTorch evaluates them."""
+"""Decision trees as tensors: scikit-learn grows them (``training/fit_trees.py``), PyTorch evaluates them."""
 
 from typing import ClassVar
 

@@ -1,5 +1,6 @@
-"""Descriptors of the whole molecule beside the readout: a linear map of their standardised values."""
+"""Readouts of what RDKit or a table says of the whole molecule: fingerprints, descriptors, and a linear map of them."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -10,18 +11,64 @@ from torch import Tensor, nn
 from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, TABLE_DESCRIPTORS
+from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, TABLE_DESCRIPTORS, morgan_identifiers, rdkit_descriptors
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
-from mnagt.nn.molecule_features import Descriptors, MorganBits, take_first_rows
+from mnagt.nn.decision_trees import presence_features
 from mnagt.nn.readouts import Readout
 from mnagt.nn.shapes import GraphVectors, NodeVectors
 
+IDENTIFIERS = "morgan-identifiers"
+DESCRIPTORS, NUM_DESCRIPTORS = "rdkit-descriptors", 217
 MAX_DEVIATIONS = 10.0
 """Standardised values are cut to this size: some descriptors of a few molecules are millions of times the others'."""
 VECTORS = "descriptor-vectors"
 """The encoding of nodes that holds the vector of their molecule."""
 MORGAN_RADIUS, MORGAN_BITS = 2, 2048
+
+
+class MorganBits(Readout):
+    """The Morgan fingerprint of each molecule: 1 where it has a bit. The last column is for identifiers of no bit."""
+
+    def __init__(self, radius: int, bits: int) -> None:
+        super().__init__(bits + 1)
+        self.radius, self.bits = radius, bits
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        return {IDENTIFIERS: self.radius}
+
+    def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
+        identifiers = graph.encodings.get(IDENTIFIERS)
+        identifiers = morgan_identifiers(graph, self.radius) if identifiers is None else identifiers
+        bit = torch.where(identifiers < 0, self.bits, identifiers % self.bits)
+        return presence_features(bit, graph.graph_of_node.long(), graph.num_graphs, self.dim).float()
+
+
+class Descriptors(Readout):
+    """RDKit's descriptors of each molecule, NaN where one has no value."""
+
+    def __init__(self) -> None:
+        super().__init__(NUM_DESCRIPTORS)
+
+    @property
+    def encodings(self) -> dict[str, int]:
+        return {DESCRIPTORS: NUM_DESCRIPTORS}
+
+    def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
+        found = graph.encodings.get(DESCRIPTORS)
+        found = rdkit_descriptors(graph, NUM_DESCRIPTORS) if found is None else found
+        return take_first_rows(found, graph)
+
+
+def take_first_rows(
+    encoding: Float[Tensor, "nodes columns"], graph: GraphBatch, missing: float = math.nan
+) -> Float[Tensor, "graphs columns"]:
+    """The row of each graph's first node; ``missing`` for a graph without nodes."""
+    if not len(encoding):
+        return encoding.new_full((graph.num_graphs, encoding.shape[1]), missing)
+    rows = encoding[graph.node_ptr[:-1].clamp(max=len(encoding) - 1).long()]
+    return rows.where((graph.node_ptr.diff() > 0)[:, None], missing)
 
 
 class TableColumns(Readout):

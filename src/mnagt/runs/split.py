@@ -76,7 +76,7 @@ def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
         return NamedSplit(_split_random(config, dataset), "random (the default)")
     groups = _scaffold_groups(dataset)
     try:
-        return NamedSplit(ordered_group_split(groups, _shares(config)), "scaffold (the default for molecules)")
+        return NamedSplit(ordered_group_split(groups, config.sizes), "scaffold (the default for molecules)")
     except InputError:
         return NamedSplit(
             _split_random(config, dataset), "random (the molecules have too few scaffolds to split by them)"
@@ -154,7 +154,7 @@ def _take_validation(config: SplitConfig, dataset: PackedDataset, part: Int[Tens
 
 def _split_random(config: SplitConfig, dataset: PackedDataset) -> Split:
     first, unit = _unique_molecules(dataset)
-    return _expand(random_split(len(first), config.seed, _shares(config)), unit)
+    return _expand(random_split(len(first), config.seed, config.sizes), unit)
 
 
 def _split_stratified(config: SplitConfig, dataset: PackedDataset) -> Split:
@@ -172,11 +172,11 @@ def _split_group(config: SplitConfig, dataset: PackedDataset) -> Split:
             "under [split] in a recipe"
         )
     groups = dataset.groups.cpu()
-    return random_group_split(_join_groups(groups, dataset.same_as), config.seed, _shares(config))
+    return random_group_split(_join_groups(groups, dataset.same_as), config.seed, config.sizes)
 
 
 def _split_scaffold(config: SplitConfig, dataset: PackedDataset) -> Split:
-    return ordered_group_split(_scaffold_groups(dataset), _shares(config))
+    return ordered_group_split(_scaffold_groups(dataset), config.sizes)
 
 
 def _split_time(config: SplitConfig, dataset: PackedDataset) -> Split:
@@ -185,23 +185,23 @@ def _split_time(config: SplitConfig, dataset: PackedDataset) -> Split:
         raise InputError(f"{dataset.name}: a split by time needs the column of dates or numbers: --split-column")
     first, unit = _unique_molecules(dataset)
     time = torch.full_like(first, len(dataset)).scatter_reduce(0, unit, dataset.groups.cpu(), "amin")
-    return _expand(cut_order(time.argsort(stable=True), _shares(config)), unit)
+    return _expand(cut_order(time.argsort(stable=True), config.sizes), unit)
 
 
 def _split_butina(config: SplitConfig, dataset: PackedDataset) -> Split:
     bits, unit = _unique_bits(dataset)
-    return ordered_group_split(butina_clusters(bits, config.cutoff)[unit].tolist(), _shares(config))
+    return ordered_group_split(butina_clusters(bits, config.cutoff)[unit].tolist(), config.sizes)
 
 
 def _split_kmeans(config: SplitConfig, dataset: PackedDataset) -> Split:
     bits, unit = _unique_bits(dataset)
     clusters = torch.from_numpy(kmeans_clusters(bits, config.clusters, config.seed))
-    return random_group_split(clusters[unit], config.seed, _shares(config))
+    return random_group_split(clusters[unit], config.seed, config.sizes)
 
 
 def _split_kennard_stone(config: SplitConfig, dataset: PackedDataset) -> Split:
     bits, unit = _unique_bits(dataset)
-    return _expand(cut_order(torch.from_numpy(kennard_stone_order(bits)), _shares(config)), unit)
+    return _expand(cut_order(torch.from_numpy(kennard_stone_order(bits)), config.sizes), unit)
 
 
 def _split_files(config: SplitConfig, dataset: PackedDataset) -> Split:
@@ -209,10 +209,7 @@ def _split_files(config: SplitConfig, dataset: PackedDataset) -> Split:
         raise InputError("a split from files needs their folder: --split-folder, or folder under [split] in a recipe")
     split = read_split(Path(config.folder), len(dataset))
     if dataset.same_as is not None:
-        part = torch.full((len(dataset),), -1)
-        for number, name in enumerate(PARTS):
-            part[getattr(split, name)] = number
-        shared = find_shared(dataset, part).nonzero()[:, 0].tolist()
+        shared = find_shared(dataset, split.to_parts(len(dataset))).nonzero()[:, 0].tolist()
         smiles = get_smiles(dataset)
         if shared:
             _log.warning(
@@ -236,17 +233,9 @@ def _unique_bits(dataset: PackedDataset) -> tuple[Float[np.ndarray, "units bits"
     return morgan_bits([smiles[graph] for graph in first.tolist()]), unit
 
 
-def _shares(config: SplitConfig) -> tuple[float, float, float]:
-    train, valid, test = config.sizes
-    return train, valid, test
-
-
 def _expand(split: Split, unit: Int[Tensor, "graphs"]) -> Split:
     """The split of graphs that follows from one of their units."""
-    part = torch.full((int(unit.max()) + 1,), -1)
-    for number, name in enumerate(PARTS):
-        part[getattr(split, name)] = number
-    return official_split(part[unit])
+    return official_split(split.to_parts(int(unit.max()) + 1)[unit])
 
 
 def _scaffold_groups(dataset: PackedDataset) -> list[str]:

@@ -15,7 +15,8 @@ from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.devices import device_name, pick_device
-from mnagt.inference.model_folder import TrainedModel, build_or_explain
+from mnagt.inference.build import build_or_explain
+from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.outputs import matmul_precision
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
 from mnagt.models.registry import MODELS, resolve_settings
@@ -28,7 +29,7 @@ from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.defaults import resolve_defaults
 from mnagt.tasks import MeanVariance, Task
 from mnagt.training.distributed import ALONE, Ranks
-from mnagt.training.fit_forest import check_can_grow, fit_forest
+from mnagt.training.fit_trees import check_can_grow, fit_forest
 from mnagt.training.fit_wide import choose_weights, fit_wide, set_wide
 from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
@@ -154,10 +155,9 @@ def fit_model(
         trainer.run()
         config = replace(config, settings=trainer.settings)
         return FittedModel(config, trainer.model, None, dataset, trainer, trainer.at.seconds)
-    forest = RandomForest.from_settings(config.settings, task.num_outputs)
-    if forest is not None:
+    if (forest := RandomForest.from_settings(config.settings, task.num_outputs)) is not None:
         check_can_grow(task, dataset.targets)
-    forest = forest if with_forest else None
+        forest = forest if with_forest else None
     dataset = fit_preprocessing(model, dataset, split.train, {} if forest is None else forest.encodings)
     if source is not None:
         copy_weights(source, model, task)

@@ -14,13 +14,13 @@ from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
-from mnagt.inference.model_folder import build_or_explain
+from mnagt.inference.build import build_or_explain
 from mnagt.inference.weights import check_weights, load_tensors, save_tensors
 from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
 from mnagt.training.distributed import ALONE, Ranks
-from mnagt.training.fit_molecule_trees import fit_descriptor_boosting, fit_morgan_forest
+from mnagt.training.fit_trees import fit_descriptor_boosting, fit_morgan_forest
 from mnagt.training.fit_wl_linear import fit_wl_linear
 from mnagt.training.progress import Reporter
 from mnagt.training.sklearn_problem import Fitted, Problem, check_can_fit

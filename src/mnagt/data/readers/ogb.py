@@ -211,19 +211,16 @@ def _official(files: DatasetFiles, graphs: int) -> Tensor | None:
     """The part that each graph belongs to, by the split that comes with the data set."""
     if files.official_split is None:
         return None
-    part = torch.full((graphs,), -1, dtype=torch.int8)
     found = []
-    for number, name in enumerate(PARTS):
+    for name in PARTS:
         field = f"split/{files.official_split}/{name}"
         indices = files.read_numbers(field, columns=1)[:, 0]
         files.check_range(field, indices, graphs, "graph")
         found.append(torch.from_numpy(indices.astype(np.int64)))
-        part[found[-1]] = number
     try:
-        Split(*found)
+        return Split(*found).to_parts(graphs).to(torch.int8)
     except InputError as error:
         raise InputError(f"{files.label(f'split/{files.official_split}/train')} and its like: {error}") from None
-    return part
 
 
 def _code(files: DatasetFiles, name: str, sizes: NDArray[np.int64], syntax: Links) -> PackedDataset:

@@ -44,9 +44,7 @@ def read_peptides(folder: Path, name: str) -> PackedDataset:
     if molecules.refused:
         row = molecules.refused[0]
         raise InputError(f"{table.locate(row.row)}: {row.reason}; official scores are over all peptides")
-    official = torch.full((len(table),), -1)
-    for number, indices in enumerate(read_split(folder / SPLIT, len(table)).to_dict().values()):
-        official[torch.as_tensor(indices)] = number
+    official = read_split(folder / SPLIT, len(table)).to_parts(len(table))
     return replace(
         molecules.graphs, task=MultiLabel(CLASSES, metric="ap"), targets=_read_labels(table), official=official
     )

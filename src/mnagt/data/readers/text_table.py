@@ -45,8 +45,6 @@ ALL = "all"
 """In place of target columns: every column of numbers."""
 _PATTERN, _ID_WORDS = set("*?["), {"id", "ids", "cid", "cas", "index", "idx", "key", "inchikey"}
 
-"""Kinds of tasks that have targets in tables."""
-
 _log = logging.getLogger(__name__)
 
 
