@@ -40,7 +40,7 @@
     const [bright, dark] = [luminance(lay(colour, back)), luminance(back)].sort((a, b) => b - a);
     const ratio = (bright + .05) / (dark + .05), size = parseFloat(style.fontSize);
     const isLarge = size >= 24 || (size >= 18.66 && +style.fontWeight >= 700);
-    const name = `${element.tagName}.${element.getAttribute('class')} ${colour} ${back}`;
+    const name = `${element.tagName}.${element.getAttribute('class')}`;
     if (ratio < (isLarge ? 3 : 4.5)) found[name] ??= [ratio.toFixed(2), words.slice(0, 40)];
   }
   return found;

@@ -108,7 +108,8 @@ def main() -> None:
     light, dark = ("".join(f"--{name}:{value};" for name, value in mode.items()) for mode in (LIGHT, DARK))
     style = f"<style>svg{{{light}}}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}</style>"
     opening, _, rest = str(svg).partition(">")
-    write_text(OUT, f'{opening} xmlns="http://www.w3.org/2000/svg">{style}{rest}\n')
+    page = '<rect width="100%" height="100%" rx="10" fill="var(--page)"/>'  # its own: the reader's may be of the other mode
+    write_text(OUT, f'{opening} xmlns="http://www.w3.org/2000/svg">{style}{page}{rest}\n')
 
 
 if __name__ == "__main__":
