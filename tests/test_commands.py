@@ -230,12 +230,12 @@ class Shell:
         elif "--nnodes 2" in line:  # two machines in one
             line = line.replace("head:29500", f"127.0.0.1:{find_port()}")
             both = [self.stack.enter_context(subprocess.Popen(in_shell(line))) for _ in range(2)]
-            assert [each.wait(240) for each in both] == [0, 0]
+            assert [each.wait(900) for each in both] == [0, 0]
         elif line.startswith("pytest"):
             subprocess.run(in_shell(line), check=True, cwd=ROOT)
         else:
             line = line.replace("head:6379", self.start_ray()) if "head:6379" in line else line
-            subprocess.run(in_shell(line), check=True, timeout=540)
+            subprocess.run(in_shell(line), check=True, timeout=1800)
 
     def with_address(self, block: Block) -> Block:
         """The code, for the first of the services."""
