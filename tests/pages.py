@@ -35,7 +35,8 @@ class Block(NamedTuple):
         if self.kind not in ("console", "sh"):
             return []
         lines = self.text.replace("\\\n", " ").splitlines()
-        return [line.removeprefix("$ ") for line in lines if line.strip() and (self.kind == "sh" or line[:2] == "$ ")]
+        lines = [line.removeprefix("$ ") for line in lines if self.kind == "sh" or line[:2] == "$ "]
+        return [line for line in lines if line.strip() and not line.startswith("#")]
 
     def commands(self) -> list[str]:
         """Those that call mnagt."""

@@ -109,7 +109,7 @@ def main() -> None:
     svg = Picture("The way of a graph from a file to a prediction", size(), draw).to_svg()
     style = f"<style>{style_modes()}</style>"
     opening, _, rest = str(svg).partition(">")
-    page = '<rect width="100%" height="100%" rx="10" fill="var(--page)"/>'  # its own: the reader's may be of the other mode
+    page = '<rect width="100%" height="100%" rx="10" fill="var(--page)"/>'  # the reader's may be in the other mode
     write_text(OUT, f'{opening} xmlns="http://www.w3.org/2000/svg">{style}{page}{rest}\n')
 
 
