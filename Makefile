@@ -6,7 +6,8 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 .PHONY: quickstart test lint audit sbom lock figures pictures notebooks prose slow mutants docs benchmarks benchmarks-gpu reliability release clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
-	$(BIN)/mnagt quickstart
+	@$(BIN)/mnagt quickstart
+	@echo 'first   . $(BIN)/activate'
 
 test: lint  ## lint, types and tests; MNAGT_DATA=FOLDER adds those on real data
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal

@@ -1,29 +1,13 @@
-"""`MNAGTConv` as a layer of a model on PyTorch Geometric's tensors: x, edge_index, batch.
+"""`MNAGTConv` in a model on PyTorch Geometric's tensors: x, edge_index, batch. Is it a ring or a path?
 
 python examples/layer_for_pyg.py
 """
 
 import torch
-from torch import nn
 
-from mnagt.nn import MNAGTConv
+from mnagt.nn import GraphTransformer, MNAGTConv
 
 STEPS = 40
-
-
-class Network(nn.Module):
-    """Two layers, then the mean over the nodes of each graph."""
-
-    def __init__(self, dim: int = 16) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(MNAGTConv(dim, heads=2) for _ in range(2))
-        self.head = nn.Linear(dim, 2)
-
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x, edge_index, batch)
-        sizes = torch.bincount(batch)[:, None]
-        return self.head(x.new_zeros(len(sizes), x.shape[1]).index_add(0, batch, x) / sizes)
 
 
 def main() -> None:
@@ -33,10 +17,10 @@ def main() -> None:
     edge_index = torch.cat([edges, edges.flip(0)], dim=1)
     x = torch.eye(16)[torch.bincount(edge_index[1])]  # degrees, one-hot
     batch, target = torch.arange(12) // 6, torch.tensor([0, 1])
-    model = Network()
+    model = GraphTransformer(16, 16, num_layers=2, out_channels=2, layer=lambda number: MNAGTConv(16, heads=2))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(STEPS):
-        loss = nn.functional.cross_entropy(model(x, edge_index, batch), target)
+        loss = torch.nn.functional.cross_entropy(model(x, edge_index, batch), target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

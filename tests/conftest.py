@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -45,3 +46,23 @@ def data_root() -> Path:
     if os.environ.get("MNAGT_REQUIRE_DATA") == "1":
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture
+def _own_tables() -> Iterator[None]:
+    """What a page or a plugin registers is gone after the test."""
+    from mnagt import MODELS
+    from mnagt.attention.kernels import KERNELS
+    from mnagt.attention.mixers import MIXERS
+    from mnagt.data.registry import DATASETS
+    from mnagt.nn.readouts import READOUTS
+    from mnagt.registry import TASK_CHOICES
+    from mnagt.tasks import TASKS
+
+    tables: list[dict[str, Any]] = [MODELS, DATASETS, KERNELS, MIXERS, READOUTS, TASKS]
+    before, choices = [dict(table) for table in tables], list(TASK_CHOICES)
+    yield
+    TASK_CHOICES[:] = choices
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)

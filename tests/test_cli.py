@@ -642,13 +642,22 @@ def test_on_a_terminal_commands_end_with_the_next_one(monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("next: mnagt train MUTAG\n")
 
 
+def test_the_next_step_fits_the_data_and_a_shell(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "my runs"
+    assert main(["train", "MUTAG", "--epochs", "1", "--dim", "8", "--depth", "1", "--out", str(out)]) == 0
+    assert f"next: mnagt predict '{out}' MUTAG --out" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["evaluate", str(out)]) == 0
+    assert capsys.readouterr().err.endswith(f"next: mnagt predict '{out}' MUTAG --out predictions.csv\n")
+
+
 ENDLESS = {"serve", "completion"}
 """A service, and a script for the shell. The others without a next step print it themselves."""
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_next_steps_are_commands_with_arguments_of_the_command(name):
-    words = COMMANDS[name].next_step.format(model=["runs/mine"], dataset="my.csv", out="x").split()
+    words = COMMANDS[name].next_step.format(model=["runs/mine"], dataset="my.csv", new="NEW.csv").split()
     assert words[:1] == ["mnagt"] or name in {"quickstart", "train", "compare", "tune", "data", "pack", *ENDLESS}
     assert not words or words[1] in COMMANDS
 

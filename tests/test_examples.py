@@ -30,4 +30,4 @@ def test_examples_run(path, capsys):
 def test_every_example_is_short_and_listed():
     listed = (EXAMPLES[0].parent / "README.md").read_text()
     assert set(SHOWN) == {path.stem for path in EXAMPLES} == set(re.findall(r"\]\((\w+)\.py\)", listed))
-    assert all(len(path.read_text().splitlines()) <= 50 for path in EXAMPLES)
+    assert all(len(path.read_text().splitlines()) <= 32 for path in EXAMPLES)

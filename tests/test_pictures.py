@@ -25,5 +25,7 @@ def test_the_file_is_what_the_script_draws(name):
 def test_every_picture_is_on_a_page_with_words_for_those_who_do_not_see_it():
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     shown = set(re.findall(r"!\[[^\]]+\]\((?:\.\./)?pictures/([\w-]+\.svg)\)", text))
+    by_width = r'srcset="pictures/([\w-]+\.svg)"><img src="pictures/([\w-]+\.svg)" alt="[^"]+"'
+    shown |= {name for pair in re.findall(by_width, text) for name in pair}
     assert shown == {f"{name}.svg" for name in pictures.PICTURES}
     assert {path.name for path in pictures.OUT.glob("*.svg")} == shown

@@ -8,9 +8,11 @@ The picture follows the reader's light or dark mode. A test checks that every fi
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from svg import style_modes
+
 from mnagt.files import write_text
 from mnagt.reports.picture import Picture
-from mnagt.reports.theme import CARD, DARK, INK, LIGHT, LINE, SOFT, series_style
+from mnagt.reports.theme import CARD, INK, LINE, SOFT, series_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,10 +107,10 @@ def size() -> tuple[float, float]:
 
 def main() -> None:
     svg = Picture("The way of a graph from a file to a prediction", size(), draw).to_svg()
-    light, dark = ("".join(f"--{name}:{value};" for name, value in mode.items()) for mode in (LIGHT, DARK))
-    style = f"<style>svg{{{light}}}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}</style>"
+    style = f"<style>{style_modes()}</style>"
     opening, _, rest = str(svg).partition(">")
-    write_text(OUT, f'{opening} xmlns="http://www.w3.org/2000/svg">{style}{rest}\n')
+    page = '<rect width="100%" height="100%" rx="10" fill="var(--page)"/>'  # the reader's may be in the other mode
+    write_text(OUT, f'{opening} xmlns="http://www.w3.org/2000/svg">{style}{page}{rest}\n')
 
 
 if __name__ == "__main__":

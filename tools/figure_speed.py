@@ -2,7 +2,7 @@
 
 from figure_ledgers import NOTHING, format_table, read_results
 
-HEAD = ["what", "`mnagt`", "beside it, in the same run", "ratio"]
+HEAD = ["what", "`mnagt`", "compared with, in the same run", "ratio"]
 
 
 def format_ratio(ratio: float) -> str:
@@ -41,7 +41,7 @@ def list_speeds() -> list[list[str]]:
         if data in ("NCI1", "pypi_ast"):
             ours, theirs = of["ours, us"], of["flex, us"]
             what = f"attention alone, {data}, forward and backward, one H200, bf16"
-            rows.append([what, f"{ours:.0f} us", f"`flex_attention`: {theirs:.0f} us", format_ratio(theirs / ours)])
+            rows.append([what, f"{ours:.0f} µs", f"`flex_attention`: {theirs:.0f} µs", format_ratio(theirs / ours)])
     models = read_results("models-cpu.json")["models"]
     for name in ("gin", "gat"):
         ours, theirs = models[name]["ours, s"], models[name]["peer, s"]
@@ -78,7 +78,7 @@ def build_speed_more() -> str:
             ]
         )
     rows += _rows_of_reading() + _rows_of_service()
-    return format_table(["what", "`mnagt`", "beside it, in the same run", "ratio", "in `benchmarks/`"], rows)
+    return format_table(["what", "`mnagt`", "compared with, in the same run", "ratio", "in `benchmarks/`"], rows)
 
 
 def _rows_of_reading() -> list[list[str]]:
@@ -155,10 +155,10 @@ def build_speed_gpu() -> str:
     for data, of in read_results("attention-gpu.json")["attention"].items():
         ours = of["ours, us"]
         peers = [
-            f"{of[f'{name}, us']:.0f} us ({format_ratio(of[f'{name}, us'] / ours)})"
+            f"{of[f'{name}, us']:.0f} µs ({format_ratio(of[f'{name}, us'] / ours)})"
             for name in ("padded", "flex", "varlen")
         ]
-        rows.append([data, f"{ours:.0f} us", *peers, f"{ours / of['floor, us']:.1f}"])
+        rows.append([data, f"{ours:.0f} µs", *peers, f"{ours / of['floor, us']:.1f}"])
     head = [
         "forward and backward, bf16",
         "`mnagt`",

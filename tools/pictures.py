@@ -6,17 +6,36 @@ They follow the reader's light or dark mode. A test compares the files with what
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pictures_data import draw_calibration, draw_cuda_graphs, draw_packed, draw_padding, draw_splits
-from pictures_model import draw_idea, draw_layer, draw_spectral, draw_wl
-from svg import Canvas
+from pictures_model import draw_idea, draw_idea_narrow, draw_layer, draw_spectral, draw_wl
+from svg import Canvas, style_modes
 
 from mnagt.files import write_text
+from mnagt.reports.theme import to_css_variables
 
-OUT = Path(__file__).parents[1] / "docs" / "pictures"
-PICTURES: dict[str, Callable[[], Canvas]] = {
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "docs" / "pictures"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart that `mnagt reproduce` wrote, in both modes."""
+
+    path: str
+    """Below results/."""
+
+    def render(self) -> str:
+        opening, _, rest = (ROOT / "results" / self.path).read_text(encoding="utf-8").partition(">")
+        return f"{opening}><style>{style_modes()}</style>{to_css_variables(rest.rstrip())}\n"
+
+
+PICTURES: dict[str, Callable[[], Canvas | Chart]] = {
     "idea": draw_idea,
+    "idea-narrow": draw_idea_narrow,
     "layer": draw_layer,
     "spectral": draw_spectral,
     "wl": draw_wl,
@@ -25,6 +44,10 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "splits": draw_splits,
     "cuda-graphs": draw_cuda_graphs,
     "calibration": draw_calibration,
+    "paper-hops": partial(Chart, "hops/figures/nci1-hops.svg"),
+    "paper-heads": partial(Chart, "heads/figures/nci1-heads.svg"),
+    "paper-layers": partial(Chart, "layers/figures/nci1-layers.svg"),
+    "paper-mixers": partial(Chart, "ablation/figures/collab-ablation-mnagt-paper.svg"),
 }
 
 

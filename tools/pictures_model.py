@@ -62,43 +62,65 @@ def draw_molecule(
             )
 
 
+NEIGHBOURHOODS = [("the nodes themselves", "X", 0.18), ("within one hop", "ÂX", 0.30), ("within two hops", "Â²X", 0.52)]
+"""What kernel k compares, its input, and its weight α in the picture."""
+
+
 def draw_idea() -> Canvas:
     """A node attends through three neighbourhoods and weighs what they bring."""
     canvas = Canvas(720, 400, "A node attends to all others through three neighbourhoods and weighs what they bring")
     canvas.text(24, 34, "A node attends to all others through three neighbourhoods", size=18, bold=True)
-    titles = [("the nodes themselves", "X"), ("within one hop", "ÂX"), ("within two hops", "Â²X")]
-    shares = [0.18, 0.30, 0.52]
-    for k, ((words, formula), share) in enumerate(zip(titles, shares, strict=True)):
-        x, y = 36 + 228 * k, 84
-        canvas.rect(x - 14, y - 26, 214, 206, stroke="line", radius=8)
-        canvas.rect(x - 14, y - 26, 214, 4, fill=KERNELS[k], radius=2)
-        canvas.text(x, y + 2, words, size=14)
-        canvas.text(x + 186, y + 2, formula, size=14, anchor="end", colour="soft", mono=True)
-        weights = compute_attention(k)
-        for node, weight in enumerate(weights):
-            if node != VIEWER:
-                start, end = PLACES[VIEWER], PLACES[node]
-                ends = [(x + 28 + px, y + 22 + py) for px, py in (start, end)]
-                canvas.line(*ends, colour=KERNELS[k], width=1 + 26 * weight, opacity=0.55)
-        draw_molecule(canvas, x + 28, y + 22, [KERNELS[k] if n == VIEWER else "card" for n in range(len(KINDS))])
-        canvas.arrow((x + 93, y + 182), (x + 93, y + 212), KERNELS[k], 1 + 8 * share)
-        canvas.text(x + 106, y + 203, f"α = {share:.2f}", size=14, colour=KERNELS[k], bold=True)
-    left = 22.0
-    for k, share in enumerate(shares):
-        canvas.rect(left, 298, 676 * share, 30, fill=KERNELS[k])
-        canvas.text(
-            left + 338 * share, 318, f"α{'₀₁₂'[k]} z{'⁰¹²'[k]}", size=15, anchor="middle", colour="card", bold=True
-        )
-        left += 676 * share
+    for k, (_, _, share) in enumerate(NEIGHBOURHOODS):
+        x = 36 + 228 * k
+        _draw_neighbourhood(canvas, k, x, 84, 214, 206)
+        canvas.arrow((x + 93, 266), (x + 93, 296), KERNELS[k], 1 + 8 * share)
+        canvas.text(x + 106, 287, f"α = {share:.2f}", size=14, colour=KERNELS[k], bold=True)
+    _draw_shares(canvas, 298, 676)
     canvas.text(24, 358, "It sums the three results with weights α, which it computes from them.", size=15)
-    canvas.text(
-        24,
-        382,
-        "Line widths: attention of this nitrogen, computed for this molecule. The weights α are an example.",
-        size=13,
-        colour="soft",
-    )
+    note = "Line widths: attention of this nitrogen, computed for this molecule. The weights α are an example."
+    canvas.text(24, 382, note, size=13, colour="soft")
     return canvas
+
+
+def draw_idea_narrow() -> Canvas:
+    """The same for a phone: one neighbourhood below the other."""
+    canvas = Canvas(360, 760, "A node attends to all others through three neighbourhoods and weighs what they bring")
+    canvas.text(22, 32, "A node attends to all others", size=18, bold=True)
+    canvas.text(22, 54, "through three neighbourhoods", size=18, bold=True)
+    for k, (_, _, share) in enumerate(NEIGHBOURHOODS):
+        y = 96 + 190 * k
+        _draw_neighbourhood(canvas, k, 36, y, 316, 180)
+        canvas.text(246, y + 82, f"α = {share:.2f}", size=16, colour=KERNELS[k], bold=True)
+        canvas.arrow((272, y + 94), (272, y + 94 + 36), KERNELS[k], 1 + 8 * share)
+    _draw_shares(canvas, 650, 316)
+    canvas.text(22, 706, "It sums the three results with weights α.", size=15)
+    canvas.text(22, 728, "Line widths: attention of this nitrogen, computed", size=13, colour="soft")
+    canvas.text(22, 746, "for this molecule. The weights are an example.", size=13, colour="soft")
+    return canvas
+
+
+def _draw_neighbourhood(canvas: Canvas, k: int, x: float, y: float, width: float, height: float) -> None:
+    """The molecule, with the attention of its nitrogen through kernel k."""
+    words, formula, _ = NEIGHBOURHOODS[k]
+    canvas.rect(x - 14, y - 26, width, height, stroke="line", radius=8)
+    canvas.rect(x - 14, y - 26, width, 4, fill=KERNELS[k], radius=2)
+    canvas.text(x, y + 2, words, size=14)
+    canvas.text(x + width - 28, y + 2, formula, size=14, anchor="end", colour="soft", mono=True)
+    for node, weight in enumerate(compute_attention(k)):
+        if node != VIEWER:
+            ends = [(x + 28 + px, y + 22 + py) for px, py in (PLACES[VIEWER], PLACES[node])]
+            canvas.line(*ends, colour=KERNELS[k], width=1 + 26 * weight, opacity=0.55)
+    draw_molecule(canvas, x + 28, y + 22, [KERNELS[k] if n == VIEWER else "card" for n in range(len(KINDS))])
+
+
+def _draw_shares(canvas: Canvas, y: float, width: float) -> None:
+    """A bar of the weights of the kernels."""
+    left = 22.0
+    for k, (_, _, share) in enumerate(NEIGHBOURHOODS):
+        middle = left + width * share / 2
+        canvas.rect(left, y, width * share, 30, fill=KERNELS[k])
+        canvas.text(middle, y + 20, f"α{'₀₁₂'[k]} z{'⁰¹²'[k]}", size=15, anchor="middle", colour="card", bold=True)
+        left += width * share
 
 
 def draw_layer() -> Canvas:

@@ -102,14 +102,18 @@ class Canvas:
         self.parts.append(f'<text x="{format_number(x)}" y="{format_number(y)}"{style}>{escape(words)}</text>')
 
     def render(self) -> str:
-        light, dark = ("".join(f"--{name}:{value};" for name, value in mode.items()) for mode in (LIGHT, DARK))
-        style = f"svg{{{light}font-family:{FONT}}}.m{{font-family:{MONO}}}"
-        style += f"@media(prefers-color-scheme:dark){{svg{{{dark}}}}}"
+        style = f"svg{{font-family:{FONT}}}.m{{font-family:{MONO}}}{style_modes()}"
         size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(self.title)}">'
         return "\n".join(
             [head, f"<title>{escape(self.title)}</title>", f"<style>{style}</style>", *self.parts, "</svg>\n"]
         )
+
+
+def style_modes() -> str:
+    """The colours of the theme as CSS variables, by the reader's mode."""
+    light, dark = ("".join(f"--{name}:{value};" for name, value in mode.items()) for mode in (LIGHT, DARK))
+    return f"svg{{{light}}}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}"
 
 
 def _paint(fill: str | None, stroke: str | None, opacity: float | None, dash: str | None) -> dict[str, str | None]:

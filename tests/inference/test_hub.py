@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,6 +54,17 @@ def test_a_model_comes_back_from_the_hub_as_it_went(trained, hub):
     hub.downloads.clear()
     TrainedModel.from_pretrained("me/mutag", local_files_only=True)
     assert not hub.downloads
+
+
+def test_the_code_of_the_docs_runs(trained, hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "of nobody")
+    trained.save_pretrained("runs/mutag")
+    text = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text()
+    (code,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["model"].name == trained.name
 
 
 def test_saving_can_push_too(trained, hub, tmp_path):

@@ -5,9 +5,11 @@ import difflib
 import inspect
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mnagt.cli import experiments, listing, predict, training
 from mnagt.cli.allocator import restart_with_jemalloc
@@ -59,7 +61,7 @@ COMMANDS = {
         "score a trained model",
         predict.run_evaluate,
         predict.evaluate_options,
-        "mnagt predict {model} NEW.csv --out predictions.csv",
+        "mnagt predict {model} {new} --out predictions.csv",
     ),
     "predict": Command(
         "predictions for graphs, as CSV",
@@ -71,7 +73,7 @@ COMMANDS = {
         "calibrate a model's probabilities",
         predict.run_calibrate,
         predict.model_options,
-        "mnagt predict {model} NEW.csv --level 0.9 --out predictions.csv",
+        "mnagt predict {model} {new} --level 0.9 --out predictions.csv",
     ),
     "explain": Command(
         "explain predictions, as an HTML page",
@@ -147,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = args.run(args) or 0
         next_step = COMMANDS[args.command.split()[1]].next_step
         if status == 0 and next_step and sys.stderr.isatty():
-            print(f"next: {next_step.format(**vars(args))}", file=sys.stderr)
+            print(f"next: {next_step.format(**_quote(vars(args)))}", file=sys.stderr)
         return status
     except InputError as error:
         print(f"mnagt: error: {error}", file=sys.stderr)
@@ -162,6 +164,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("mnagt: interrupted", file=sys.stderr)
         return 130
+
+
+def _quote(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as a shell takes them; of a list, each."""
+    return {
+        name: [shlex.quote(str(each)) for each in value] if isinstance(value, list) else shlex.quote(str(value))
+        for name, value in arguments.items()
+    }
 
 
 def _split_plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

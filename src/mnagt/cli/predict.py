@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mnagt.cli.options import add_options, print_scores, print_table, read_options
-from mnagt.cli.training import column_options
+from mnagt.cli.training import column_options, name_new_graphs
 from mnagt.errors import InputError
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
@@ -59,6 +59,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
     columns = {"smiles": args.smiles, "targets": args.target, "descriptors": args.descriptors}
     scores = evaluate(args.model, dataset=args.dataset, part=args.part, device=args.device, **columns)
+    args.new = name_new_graphs(args.model)
     if args.json:
         return print(json.dumps(scores))
     graphs, intervals = scores.pop("graphs"), scores.pop("intervals")
@@ -128,6 +129,7 @@ def run_calibrate(args: argparse.Namespace) -> None:
     from mnagt.inference.predict import calibrate
 
     done = calibrate(args.model, device=args.device)
+    args.new = name_new_graphs(args.model)
     print(f"temperature {done.calibration.temperature:.3f}, from {done.calibration.graphs:,} validation graphs")
     if done.before and done.after:
         reports = {"before": done.before, "after": done.after}

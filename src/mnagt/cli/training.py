@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -195,10 +196,19 @@ def run_train(args: argparse.Namespace) -> int:
     print(f"{trained.name} on {trained.origin['dataset']}: {result.parameters:,} parameters, {result.seconds:.1f} s")
     print(f"epoch {result.epoch}, chosen by validation ({result.metric} {result.valid:.4f} in that epoch): {test}")
     print_scores(result.test, result.test_intervals)
-    source = Path(config.dataset)
-    graphs = f"NEW{''.join(source.suffixes)}" if source.is_file() else source
-    print(f"saved in {out}; next: mnagt predict {out} {graphs} --out predictions.csv")
+    words = ["mnagt", "predict", str(out), name_new_graphs(out), "--out", "predictions.csv"]
+    print(f"saved in {out}; next: {shlex.join(words)}")
     return 0
+
+
+def name_new_graphs(folder: Path) -> str:
+    """What to predict next with the model of a run: a file like the one it was trained on, or else its data set."""
+    from mnagt.runs.folder import RUN, read_run_config
+
+    if not (folder / RUN).exists():
+        return "NEW.csv"
+    source = Path(read_run_config(folder).dataset)
+    return f"NEW{''.join(source.suffixes)}" if source.is_file() else str(source)
 
 
 def _finish_several(start: Callable[..., Any], out: Path) -> int:
@@ -214,5 +224,5 @@ def _finish_several(start: Callable[..., Any], out: Path) -> int:
     print_table(*several.table())
     if several.ensemble is not None:
         print_scores(several.ensemble, several.ensemble_intervals)
-    print(f"saved in {out}, which other commands take as one model; next: mnagt evaluate {out}")
+    print(f"saved in {out}, which other commands take as one model; next: mnagt evaluate {shlex.quote(str(out))}")
     return 0

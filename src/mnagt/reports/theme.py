@@ -16,7 +16,7 @@ COLOURS = {
     "soft": ("#62676f", "#a2a6ad"),
     "line": ("#dddbd5", "#363b44"),
     "series-0": ("#0069ad", "#5fb4ee"),
-    "series-1": ("#c95a00", "#f29b4b"),
+    "series-1": ("#bd5400", "#f29b4b"),
     "series-2": ("#00866a", "#3fc9a4"),
     "series-3": ("#a8508a", "#dd93c4"),
     "good": ("#00725a", "#4fd0ac"),

@@ -89,8 +89,8 @@ class Live(Lines):
 
         super().begin(epochs, steps, history)
         words = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
-        columns = MofNCompleteColumn(table_column=Column(no_wrap=True)), BarColumn(12), words
-        self.bar = Progress(*columns, console=Console(stderr=True), transient=True, expand=True)
+        done = TextColumn("epoch"), MofNCompleteColumn(table_column=Column(no_wrap=True))
+        self.bar = Progress(*done, BarColumn(8), words, console=Console(stderr=True), transient=True, expand=True)
         self.steps, self.done = steps, len(history)
         self.task = self.bar.add_task("", total=epochs, completed=self.done)
         self.bar.start()

@@ -1,0 +1,330 @@
+"""The commands that README, docs and tutorials show are understood and run, on less data and for fewer epochs.
+
+Most run in this process. Those that take several processes, a service or a cluster are slow tests.
+"""
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from pages import (
+    DOCS,
+    QUICKER,
+    README,
+    ROOT,
+    TUTORIALS,
+    Block,
+    fill_desk,
+    replace_all,
+    run_command,
+    run_python,
+    words_of,
+)
+
+from mnagt.cli import _parser
+from mnagt.data.registry import EMBEDDED
+from mnagt.experiments.tune_space import read_space
+from mnagt.runs.recipes import read_recipes
+from mnagt.serve.callers import read_callers
+
+PAGES = {"README": README, **DOCS, **TUTORIALS}
+COMMANDS = [(page, command) for page, blocks in PAGES.items() for block in blocks for command in block.commands()]
+RECIPE = 'dataset = "MUTAG"\n[train]\nepochs = 2\n'
+MY_MODELS = [block for block in DOCS["extending"] if block.kind == "python"][-1].text
+"""The module that the page on plugins shows."""
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=str)
+@pytest.mark.usefixtures("_own_tables")
+def test_commands_are_understood(page, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if "--plugin" in command:
+        Path("my_models.py").write_text(MY_MODELS)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setitem(sys.modules, "my_models", None)  # gone after the test
+        del sys.modules["my_models"]
+        importlib.import_module("my_models")
+    Path("one.toml").write_text('dataset = "NCI1"\n')
+    Path("mine.toml").write_text('dataset = "NCI1"\n[models.gin]\n[models.gin-wide]\nmodel = "gin"\n')
+    words = words_of(command)
+    _, unknown = _parser(words).parse_known_args(words)
+    assert not unknown
+
+
+def test_targets_of_make_and_extras_of_pip_exist():
+    lines = [line for blocks in PAGES.values() for block in blocks for line in block.lines()]
+    targets = {word for line in lines for word in re.findall(r"^make (\S+)", line)}
+    extras = {
+        word
+        for line in lines
+        for found in re.findall(r"^pip install '[^']*\[(.*)\]'", line)
+        for word in found.split(",")
+    }
+    assert (
+        {"quickstart", "test"}
+        <= targets
+        <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    )
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"serve", "export"} <= extras <= set(known)
+
+
+READERS = {"training": read_recipes, "tuning": read_space, "serving": read_callers, "extending": Path.read_text}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page, blocks in PAGES.items() if {"toml", "json"} & {b.kind for b in blocks}]
+)
+def test_toml_and_json_of_the_docs_are_read(page, tmp_path):
+    for number, block in enumerate(PAGES[page]):
+        if block.kind == "json":
+            assert all(json.loads(line) for line in block.text.splitlines())
+        elif block.kind == "toml":
+            file = tmp_path / f"{number}.toml"
+            file.write_text(re.sub(r'\[(\w+)\]\ntoken = "\.\.\."', r'[\1]\ntoken = "sixteen letters \1"', block.text))
+            assert tomllib.loads(file.read_text())
+            assert READERS[page](file)
+
+
+INSTALLS = ("pip install", "make ", ". .venv", "cd ", ".venv/bin/")
+"""Beginnings of lines that install something or change the folder."""
+SLOW = (
+    *("mnagt serve", "torchrun", "--engine ray", "--storage", "--plugin", "MNAGT_PLUGINS", "curl ", "cp -r", "pytest "),
+    *("FOLDER", "path/to", "runs/names", "runs/code", "trials nci1", "reproduce table1", "file.py", "--onnx", "export"),
+)
+"""Parts of commands that the quick test leaves to the slow one."""
+SLOW_PAGES = ("explain", "index", "molecules", "training", "uncertainty")
+SMALLER = {
+    r"\bNCI1\b": "MUTAG",
+    r"\bstdlib\b": "functions",
+    r"\bFOLDER\b": "functions",
+    r"PATH\.\.\.": str(ROOT / "src" / "mnagt" / "graphs"),
+    r"--nproc-per-node 4": "--nproc-per-node 2",
+    r"--jobs 12 --devices cuda": "--jobs 2",
+    r"--device cuda": "--device cpu",
+    r"postgresql\+psycopg://me@db/searches": "sqlite:///searches.db",  # needs no server
+    r"-k mymodel": "-k 'gin and alone'",
+}
+FEWER = {**QUICKER, "reproduce": ("--datasets", "MUTAG", "--seeds", "1")}
+
+
+def shorten(line: str) -> str:
+    """The command on less data, for fewer epochs."""
+    line = replace_all(line.split("  #")[0].split(" | ")[0], SMALLER)
+    words = words_of(line) if "mnagt" in shlex.split(line) else []
+    more = FEWER.get(next((word for word in words if word in FEWER), ""), ())
+    if "--resume" in words or "--quick" in words:
+        more = ()
+    return shlex.join([*shlex.split(line), *(more[:2] if "--recipe" in words else more)]) if more else line
+
+
+def fill_folder(folder: Path, desk: Path) -> None:
+    """What a reader has: tables, graphs, recipes, models, sources."""
+    shutil.copytree(desk, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pyg", "nci1"))
+    shutil.copytree(folder / "runs" / "mutag", folder / "model")
+    shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True)
+    (folder / "my.csv").write_text((folder / "amines.csv").read_text().replace("amine", "active", 1))
+    for name in ("new.jsonl", "my-graphs.jsonl"):
+        shutil.copy(folder / "my.jsonl", folder / name)
+    for name in ("one.toml", "variants.toml"):
+        (folder / name).write_text(RECIPE)
+    (folder / "mine.toml").write_text(f'{RECIPE}[models.gin]\n[models.gin-wide]\nmodel = "gin"\n')
+
+
+def remove_output(words: list[str]) -> None:
+    """What ``--out`` names may be there, of the reader or of a test of the same page."""
+    if "--out" in words and "--resume" not in words:
+        shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    return fill_desk(tmp_path_factory.mktemp("desk"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page in SLOW_PAGES else [])
+        for page, blocks in DOCS.items()
+        if any(not any(part in line for part in SLOW) for block in blocks for line in block.commands())
+    ],
+)
+def test_commands_of_the_docs_run(page, desk, tmp_path, monkeypatch):
+    """One after the other, in a folder with the files of a reader."""
+    monkeypatch.chdir(tmp_path)
+    fill_folder(tmp_path, desk)
+    lines = [shorten(line) for block in DOCS[page] for line in block.commands() if not any(p in line for p in SLOW)]
+    for line in lines:
+        remove_output(words_of(line))
+        run_command(line)
+
+
+# --- what takes processes, a service or a cluster ---
+
+
+def find_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def in_shell(line: str) -> list[str]:
+    """A command of this Python's packages, for bash."""
+    names = {"mnagt": "mnagt", "torchrun": "torch.distributed.run", "pytest": "pytest"}
+    functions = "".join(f'{name}() {{ {sys.executable} -m {module} "$@"; }}; ' for name, module in names.items())
+    return ["bash", "-euc", functions + line]
+
+
+@contextmanager
+def serve(line: str) -> Iterator[str]:
+    """The address of a service that the command starts; it ends by Ctrl-C."""
+    port = find_port()
+    command = line.replace("0.0.0.0", "127.0.0.1")  # not for other machines
+    words = in_shell(f"{command} --port {port} --reload-seconds 1")
+    with subprocess.Popen(words, start_new_session=True) as service:
+        try:
+            address, end = f"http://127.0.0.1:{port}", time.monotonic() + 120
+            while service.poll() is None and time.monotonic() < end:
+                try:
+                    assert httpx.get(f"{address}/readyz").status_code == 200
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.2)
+            assert service.poll() is None, line
+            yield address
+        finally:
+            subprocess.run(["kill", "-INT", "--", f"-{service.pid}"], check=False)
+            service.wait(60)
+
+
+class Shell:
+    """Runs the lines of a page; services stay until the page ends, clusters too."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack, self.services = stack, list[str]()
+
+    def run(self, line: str) -> None:
+        remove_output(shlex.split(line))
+        if "mnagt serve" in line:
+            self.services.append(self.stack.enter_context(serve(line)))
+        elif line.startswith("curl"):
+            address = self.services[0].removeprefix("http://")
+            answer = subprocess.run(
+                ["bash", "-c", line.replace("127.0.0.1:8000", address)], check=True, capture_output=True, text=True
+            )
+            assert "predictions" in json.loads(answer.stdout), answer.stdout
+        elif line.startswith("cp -r"):
+            subprocess.run(["bash", "-euc", line], check=True)
+            self.wait_for_version("3")
+        elif "--nnodes 2" in line:  # two machines in one
+            line = line.replace("head:29500", f"127.0.0.1:{find_port()}")
+            both = [self.stack.enter_context(subprocess.Popen(in_shell(line))) for _ in range(2)]
+            assert [each.wait(900) for each in both] == [0, 0]
+        elif line.startswith("pytest"):
+            subprocess.run(in_shell(line), check=True, cwd=ROOT)
+        elif line.startswith("mnagt ") and "--plugin" not in line:
+            run_command(line.replace("head:6379", self.start_ray()) if "head:6379" in line else line)
+        else:
+            subprocess.run(in_shell(line), check=True)
+
+    def with_address(self, block: Block) -> Block:
+        """The code, for the first of the services."""
+        address = self.services[0] if self.services else ""
+        return Block(block.kind, block.text.replace("http://127.0.0.1:8000", address))
+
+    def wait_for_version(self, version: str) -> None:
+        """Until the last service has loaded it."""
+        for _ in range(100):
+            models = httpx.get(f"{self.services[-1]}/models").text
+            if f'"{version}"' in models:
+                return
+            time.sleep(0.2)
+        pytest.fail(f"version {version} is not served: {models}")
+
+    def start_ray(self) -> str:
+        """The address of a cluster on this machine, as ``ray start`` makes one."""
+        cluster_utils = pytest.importorskip("ray.cluster_utils")
+        cluster = cluster_utils.Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+        )
+        self.stack.callback(cluster.shutdown)
+        return cluster.address
+
+
+def shrink_recipes(folder: Path) -> None:
+    """Recipes of the package, for one epoch on MUTAG."""
+    folder.mkdir()
+    for source in (ROOT / "recipes").glob("*.toml"):
+        text = replace_all(source.read_text(), {r"epochs = \d+": "epochs = 1", '"NCI1"': '"MUTAG"'})
+        (folder / source.name).write_text(text)
+
+
+def fill_slow_folder(folder: Path, page: str) -> None:
+    """Sources, a folder of graphs, several models, a plugin, and a model of code where the page speaks of one."""
+    (folder / "my_models.py").write_text(MY_MODELS)
+    for name in ("file.py", "mymodule.py"):
+        shutil.copy(ROOT / "src" / "mnagt" / "graphs" / "batch.py", folder / name)
+    target = folder / "path" / "to" / "my-graphs"
+    with zipfile.ZipFile(EMBEDDED / "MUTAG.zip") as archive:
+        archive.extractall(target.parent)
+    (target.parent / "MUTAG").rename(target)
+    for file in target.glob("MUTAG*"):
+        file.rename(file.with_name(file.name.replace("MUTAG", "my-graphs")))
+    for name in ("solubility/1", "solubility/2", "toxicity/1"):
+        shutil.copytree(folder / "runs" / "mine", folder / "models" / name)
+    shutil.copytree(folder / "runs" / "mine", folder / "runs" / "new")
+    if page == "extending":  # numbers
+        text = (folder / "my.jsonl").read_text()
+        (folder / "my.jsonl").write_text(text.replace('"odd"', "1.5").replace('"even"', "0.5"))
+    if page in ("code", "explain", "serving"):
+        small = " ".join(FEWER["train"])
+        for line in (
+            f"mnagt data code {ROOT / 'src' / 'mnagt' / 'graphs'} --out functions",
+            f"mnagt train functions {small} --out runs/code",
+        ):
+            subprocess.run(in_shell(line), check=True, cwd=folder)
+
+
+SLOW_COMMANDS = [
+    page
+    for page, blocks in PAGES.items()
+    if page != "README" and any(part in line for block in blocks for line in block.lines() for part in SLOW)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", SLOW_COMMANDS)
+def test_every_command_of_a_page_runs(page, desk, tmp_path, monkeypatch):
+    """All lines of the page, those of the quick test too."""
+    monkeypatch.chdir(tmp_path)
+    fill_folder(tmp_path, desk)
+    fill_slow_folder(tmp_path, page)
+    shrink_recipes(tmp_path / "recipes")
+    monkeypatch.setattr("mnagt.runs.recipes._shipped_file", lambda name: tmp_path / "recipes" / f"{name.lower()}.toml")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(tmp_path)]))
+    with ExitStack() as stack:
+        shell = Shell(stack)
+        for block in PAGES[page]:
+            if block.kind == "python" and page in (*TUTORIALS, "serving"):
+                run_python([shell.with_address(block)], page, {})
+            for line in block.lines():
+                if not line.startswith(INSTALLS):
+                    shell.run(shorten(line))
+        for block in PAGES[page] if page == "serving" else ():
+            if block.kind == "json" and "code" not in (body := json.loads(block.text)) and "1" not in body:
+                assert httpx.post(f"{shell.services[0]}/predict", json=body).json()["predictions"]
