@@ -23,7 +23,7 @@ from mnagt.inference.model_folder import TrainedModel
 from mnagt.models.registry import build_model
 from mnagt.serve.app import create_app, serve
 from mnagt.serve.config import ServeConfig
-from mnagt.serve.schemas import PredictRequest, read_request
+from mnagt.serve.schemas import PredictRequest
 from mnagt.serve.service import Service
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

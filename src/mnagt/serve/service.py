@@ -10,6 +10,7 @@ import torch
 from fastapi import Request
 from fastapi.exceptions import HTTPException
 from jaxtyping import Float, Int
+from opentelemetry import trace
 from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
@@ -50,6 +51,7 @@ class ReadRequest(NamedTuple):
 
     graphs: RequestGraphs
     level: float | None
+    span: trace.SpanContext = trace.INVALID_SPAN_CONTEXT
 
 
 class Service:
@@ -102,7 +104,9 @@ class Service:
     async def predict(self, request: PredictRequest) -> Rows:
         """The predictions for a request. Its graphs are read in a thread of their own, so that batches go on."""
         graphs = await self._reader.run(lambda check: read_request(request, self.trained, self.config, check))
-        return await self._batcher.submit(ReadRequest(graphs, request.level))
+        return await self._batcher.submit(
+            ReadRequest(graphs, request.level, trace.get_current_span().get_span_context())
+        )
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """The explanation of one prediction."""
@@ -111,6 +115,12 @@ class Service:
 
     def _predict(self, requests: Sequence[ReadRequest]) -> list[Rows | Exception]:
         """The predictions for each request, or the reason why there are none."""
+        model, links = "/".join(self.key), [trace.Link(request.span) for request in requests]
+        tracer, attributes = trace.get_tracer("mnagt"), {"mnagt.model": model, "mnagt.requests": len(requests)}
+        with tracer.start_as_current_span("batch", links=links, attributes=attributes):
+            return self._predict_batch(requests)
+
+    def _predict_batch(self, requests: Sequence[ReadRequest]) -> list[Rows | Exception]:
         self.metrics.observe("mnagt_batch_requests", len(requests), SIZES)
         results: list[Rows | Exception] = []
         outputs = self._compute_requests([request.graphs for request in requests])
