@@ -22,6 +22,7 @@ from mnagt.cli import COMMANDS, main
 from mnagt.cli.predict import _quote_formulas
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import EMBEDDED
+from mnagt.files import read_json
 from mnagt.inference.weights import load_tensors
 from mnagt.models.registry import resolve_settings
 from mnagt.runs.config import RunConfig, TrainConfig
@@ -514,7 +515,7 @@ def test_folds_of_numbers_are_drawn_at_random(tmp_path, done):
     numbers = folder(tmp_path / "SMALL", {"graph_attributes": "1.5\n2.5\n3\n4\n"}, without=("graph_labels",))
     words = ("--split", "stratified", "--split-folds", "3", "--out", tmp_path / "run")
     done("train", numbers, *words, *TINY)
-    parts = json.loads((tmp_path / "run" / "split.json").read_text())
+    parts = read_json(tmp_path / "run" / "split.json")
     assert sorted(i for part in parts.values() for i in part) == [0, 1, 2, 3]
 
 
@@ -542,8 +543,7 @@ def halved(path: Path) -> None:
 
 
 def changed(path: Path, *keys: str, to: object) -> None:
-    content = json.loads(path.read_text())
-    inner = content
+    inner = content = read_json(path)
     for key in keys[:-1]:
         inner = inner[key]
     inner[keys[-1]] = to

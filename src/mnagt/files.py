@@ -1,12 +1,13 @@
 """Files are written whole or not at all, and read up to a size, which ``MNAGT_LARGEST_FILE`` can change."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +23,8 @@ SCRATCH = ".mnagt-scratch"
 """How the names of scratch folders end."""
 MAX_SMALL_FILE_BYTES = 64 << 20
 """Bytes of a file of settings, of a record or of Python source."""
+DIGEST = "digest"
+"""The key under which a record holds a digest of its other entries."""
 
 
 @contextmanager
@@ -150,13 +153,43 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write JSON with a digest, so that ``read_json`` notices damage."""
+    write_json(path, add_digest(record))
+
+
+def add_digest(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record, with a digest of it."""
+    return {**record, DIGEST: _digest_record(record)}
+
+
+def check_digest(record: Any, where: object) -> Any:
+    """The record without its digest, or an error if it is another than was written. Records of 0.2 have no digest."""
+    if not isinstance(record, dict) or DIGEST not in record:
+        return record
+    content = {name: value for name, value in record.items() if name != DIGEST}
+    if record[DIGEST] != _digest_record(content):
+        raise InputError(
+            f"{where}: changed since it was written (its digest is another); restore it, or remove the digest if you "
+            "changed it yourself"
+        )
+    return content
+
+
+def _digest_record(record: Mapping[str, Any]) -> str:
+    """Of what JSON keeps of it, in any order."""
+    text = json.dumps(json.loads(json.dumps(record)), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
 def read_json(path: Path) -> Any:
-    """The file's content, or an error that names the file and the line."""
+    """The file's content without its digest, or an error that names the file and the line."""
     content = read_small_file(path)
     try:
-        return json.loads(content.decode("utf-8"))
+        record = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, thousands of digits, nested too deeply
         raise InputError(f"{path}: not JSON ({error}); it is damaged or was written by something else") from None
+    return check_digest(record, path)
 
 
 def read_small_file(path: Path) -> bytes:

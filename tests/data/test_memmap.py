@@ -26,6 +26,7 @@ from mnagt.data.memmap import open_packed, pack_jsonl, write_packed
 from mnagt.data.packed import WINDOW, PackedDataset
 from mnagt.data.registry import load_dataset
 from mnagt.errors import InputError
+from mnagt.files import read_json
 from mnagt.graphs.batch import GraphBatch
 from mnagt.tasks import Regression, Unlabelled
 
@@ -160,12 +161,12 @@ def _flipped(path: Path) -> None:
 
 
 def _changed(folder: Path, **fields: object) -> None:
-    header = json.loads((folder / "packed.json").read_text())
+    header = read_json(folder / "packed.json")
     (folder / "packed.json").write_text(json.dumps(header | fields))
 
 
 def _retold(folder: Path, name: str, **about: object) -> None:
-    header = json.loads((folder / "packed.json").read_text())
+    header = read_json(folder / "packed.json")
     header["tensors"][name] |= about
     (folder / "packed.json").write_text(json.dumps(header))
 

@@ -67,7 +67,7 @@ def test_defaults_written_out_are_the_same_trial():
 
 def test_a_setting_that_came_later_counts_as_its_default(ledger):
     ledger.append(trial(2), RESULT)
-    record = json.loads(ledger.path.read_text())
+    (record,) = ledger.records()
     del record["config"]["train"]["ema_decay"], record["config"]["settings"]["head_dropout"]
     ledger.path.write_text(json.dumps(record) + "\n")
     assert trial_key(trial(2)) in ledger.by_key()
@@ -75,7 +75,7 @@ def test_a_setting_that_came_later_counts_as_its_default(ledger):
 
 def test_a_trial_with_a_setting_that_is_gone_is_passed_over(ledger):
     ledger.append(trial(2), RESULT)
-    record = json.loads(ledger.path.read_text())
+    (record,) = ledger.records()
     record["config"]["settings"]["phlogiston"] = 1.0
     ledger.path.write_text(json.dumps(record) + "\n")
     assert ledger.by_key() == {}

@@ -1,4 +1,4 @@
-"""Broken inputs for every reader, 100,000 and more: files of each format, model folders, runs, code, requests.
+"""Broken inputs for every reader, 200,000 and more: files of each format, model folders, runs, code, requests.
 
 Real files and small ones made by hand are broken byte by byte and by structure (``fuzzing.py``). Each must be
 read consistently, or refused by an ``InputError`` of one line (over HTTP, a status of the 400s) within ``--seconds`` of

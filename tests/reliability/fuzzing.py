@@ -1,7 +1,7 @@
 """Broken inputs for every reader. Each must be read consistently, or refused in a line that says what is wrong.
 
 An input is told by its reader and a number: ``READERS["tu"].attempt(7, scratch)`` makes and reads the same one always.
-Tests take a few of each kind; ``tests/reliability/fuzz.py`` takes 100,000 and watches for crashes, hangs and memory.
+Tests take a few of each kind; ``tests/reliability/fuzz.py`` takes 200,000 and watches for crashes, hangs and memory.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ import torch
 from data import ogb_files, tu_files
 
 from mnagt.data.cache import load_packed, save_packed
+from mnagt.data.memmap import open_packed, write_packed
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code import read_functions
 from mnagt.data.readers.code_trees import MASK
@@ -36,6 +37,7 @@ from mnagt.data.splits import official_split, read_split
 from mnagt.errors import InputError
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.tune_space import search_space
+from mnagt.files import read_json
 from mnagt.graphs.features import Columns, Features
 from mnagt.inference.calibration import LEVELS, Calibration
 from mnagt.inference.model_folder import TrainedModel, load_model
@@ -43,6 +45,7 @@ from mnagt.inference.weights import fingerprints, load_tensors, save_tensors
 from mnagt.models.registry import build_model, full_settings
 from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.recipes import read_recipe
+from mnagt.serve.callers import read_callers
 from mnagt.tasks import UNKNOWN, SingleLabel, SubTokens, Task
 from mnagt.training.progress import Reporter
 from mnagt.training.run import resume, train
@@ -270,7 +273,7 @@ class Reader:
     """Makes a broken input in an empty folder."""
     read: Callable[[Path], object]
     inputs: int
-    """How many of 100,000 and more ``tests/reliability/fuzz.py`` tries."""
+    """How many of 200,000 and more ``tests/reliability/fuzz.py`` tries."""
     is_named: bool = True
     """Refusals begin with the path."""
 
@@ -539,7 +542,14 @@ def _model_files() -> dict[str, bytes]:
     )
     with tempfile.TemporaryDirectory() as folder:
         trained.save(Path(folder))
-        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        return {path.name: _without_digest(path) for path in Path(folder).iterdir()}
+
+
+def _without_digest(path: Path) -> bytes:
+    """The file, where it is a record without its digest: whoever changes it can drop that."""
+    if path.name == "config.json" or path.suffix != ".json":
+        return path.read_bytes()
+    return json.dumps(read_json(path), indent=2).encode()
 
 
 SMALL = {"depth": 2, "dim": 12, "heads": 1, "head_dim": 8, "wl_vocabulary_size": 64}
@@ -576,7 +586,7 @@ def _run_files() -> dict[str, bytes]:
         with patch("mnagt.training.run.remove_checkpoint"):
             train(_run_config(), Path(folder) / "run", dataset=load_dataset("MUTAG"))
         names = ("run.json", "split.json", "last.safetensors")
-        return {name: (Path(folder) / "run" / name).read_bytes() for name in names}
+        return {name: _without_digest(Path(folder) / "run" / name) for name in names}
 
 
 def _run_config() -> RunConfig:
@@ -615,6 +625,69 @@ def _packed() -> bytes:
 
 def _write_packed(drawn: Random, folder: Path) -> Path:
     return _write(folder, {"packed": mutated(drawn, _packed(), (*BYTEWISE, token_changed))}) / "packed"
+
+
+@cache
+def _mapped() -> dict[str, bytes]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_packed(Path(folder) / "it", [load_dataset("MUTAG").select(torch.arange(5))])
+        return {path.name: _without_digest(path) for path in (Path(folder) / "it").iterdir()}
+
+
+def _write_mapped(drawn: Random, folder: Path) -> Path:
+    files, name = dict(_mapped()), drawn.choice(("packed.json", "packed.json", *_mapped()))
+    ways = (*MUTATIONS, *[json_changed] * 12) if name == "packed.json" else BYTEWISE
+    return _write(folder / "it", files | {name: mutated(drawn, files[name], ways)})
+
+
+SDF = b"""ethanol
+  it
+ 
+  3  2  0  0  0  0  0  0  0  0999 V2000
+    0.0000    0.0000    0.0000 C   0  0
+    1.5000    0.0000    0.0000 C   0  0
+    2.2000    1.2000    0.0000 O   0  0
+  1  2  1  0
+  2  3  1  0
+M  END
+>  <y>
+1
+
+>  <name> (2)
+two
+lines
+
+$$$$
+methane
+
+
+  1  0  0  0  0  0  0  0  0  0999 V2000
+    0.0000    0.0000    0.0000 C   0  0
+M  CHG  1   1   0
+M  END
+> <y>
+0
+
+$$$$
+"""
+
+
+def _write_sdf(drawn: Random, folder: Path) -> Path:
+    return _write(folder, {"m.sdf": mutated(drawn, SDF)}) / "m.sdf"
+
+
+TOKENS = b"""[alice]
+token = "0123456789abcdef-a"
+per_minute = 600
+["night.ly"]
+token = "0123456789abcdef-b"
+"""
+
+
+def _write_tokens(drawn: Random, folder: Path) -> Path:
+    return _write(folder, {"tokens.toml": mutated(drawn, TOKENS)}) / "tokens.toml"
 
 
 # The service
@@ -666,14 +739,24 @@ BODIES = {
 }
 
 
-_JSON = "application/json"
+_JSON, INFER = "application/json", "/v2/models/mnagt/infer"
+
+
+def _tensors(body: dict[str, Any]) -> dict[str, Any]:
+    """The request in the form of the Open Inference Protocol."""
+    (kind, given), *_ = body.items()
+    texts = [given] if kind == "code" else [each if kind == "smiles" else json.dumps(each) for each in given]
+    inputs = [{"name": kind, "shape": [len(texts)], "datatype": "BYTES", "data": texts, "parameters": {}}]
+    return {"id": "7", "inputs": inputs, "outputs": [{"name": "prediction"}], "parameters": {"level": None}}
 
 
 def _write_http(drawn: Random, folder: Path) -> Path:
     kind = drawn.choice(sorted(BODIES))
-    path = drawn.choice(("/predict",) * 6 + ("/explain",) * 2 + ("/model", "/metrics", "/openapi.json", "/x", "/"))
-    body = json.dumps(BODIES[kind] | ({"which": 0, "target": None} if path == "/explain" else {})).encode()
-    method = "POST" if path in ("/predict", "/explain") else "GET"
+    others = ("/model", "/models", "/metrics", "/openapi.json", "/v2/models/mnagt", "/x", "/")
+    path = drawn.choice(("/predict",) * 6 + ("/explain",) * 2 + (INFER,) * 3 + others)
+    content = _tensors(BODIES[kind]) if path == INFER else BODIES[kind]
+    body = json.dumps(content | ({"which": 0, "target": None} if path == "/explain" else {})).encode()
+    method = "POST" if path in ("/predict", "/explain", INFER) else "GET"
     is_odd = drawn.randrange(8) == 0
     request = {
         "kind": kind,
@@ -713,7 +796,9 @@ def ask(path: Path) -> object:
     waiting, sent = [{"type": "http.request", "body": body, "more_body": False}], []
 
     async def receive() -> dict[str, Any]:
-        return waiting.pop() if waiting else {"type": "http.disconnect"}
+        if not waiting:
+            await asyncio.Event().wait()  # the client stays
+        return waiting.pop()
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
@@ -724,7 +809,7 @@ def ask(path: Path) -> object:
     if status >= 400:
         if request["method"] == "HEAD":
             raise InputError("refused")
-        raise InputError(json.loads(sent[1]["body"])["detail"])
+        raise InputError(json.loads(sent[1]["body"])["error" if request["path"].startswith("/v2") else "detail"])
     return status
 
 
@@ -785,23 +870,34 @@ class _Few(Reporter):
             raise _EnoughError
 
 
+def sdf(path: Path) -> None:
+    assert_consistent(read_molecules(path, targets=("y",)).dataset)
+
+
+def mapped(path: Path) -> None:
+    assert_consistent(open_packed(path))
+
+
 def ledger(path: Path) -> object:
     return Ledger(path).by_key()
 
 
 READERS = {
-    "tu": Reader(_write_tu, tu, 16_000),
-    "ogb": Reader(_write_ogb, ogb, 12_000),
-    "molecules": Reader(_write_table, table, 12_000),
-    "jsonl": Reader(_write_jsonl, jsonl, 16_000),
-    "graphml": Reader(_write_graphml, graphml, 14_000),
-    "triple": Reader(_write_triple, triple, 9_000),
-    "split": Reader(_write_split, split, 6_000, is_named=False),
-    "recipe": Reader(_write_recipe, read_toml_settings, 9_000),
-    "code": Reader(_write_code, read_functions, 10_000),
-    "model": Reader(_write_model, load_and_ask, 1_500),
-    "run": Reader(_write_run, run, 600, is_named=False),
-    "ledger": Reader(_write_ledger, ledger, 3_000),
-    "packed": Reader(_write_packed, load_packed, 3_000),
-    "http": Reader(_write_http, ask, 6_000, is_named=False),
+    "tu": Reader(_write_tu, tu, 24_000),
+    "ogb": Reader(_write_ogb, ogb, 18_000),
+    "molecules": Reader(_write_table, table, 18_000),
+    "sdf": Reader(_write_sdf, sdf, 12_000),
+    "jsonl": Reader(_write_jsonl, jsonl, 24_000),
+    "graphml": Reader(_write_graphml, graphml, 22_000),
+    "triple": Reader(_write_triple, triple, 15_000),
+    "split": Reader(_write_split, split, 9_000, is_named=False),
+    "recipe": Reader(_write_recipe, read_toml_settings, 15_000),
+    "code": Reader(_write_code, read_functions, 16_000),
+    "model": Reader(_write_model, load_and_ask, 2_500),
+    "run": Reader(_write_run, run, 1_000, is_named=False),
+    "ledger": Reader(_write_ledger, ledger, 5_000),
+    "packed": Reader(_write_packed, load_packed, 5_000),
+    "mapped": Reader(_write_mapped, mapped, 4_000),
+    "tokens": Reader(_write_tokens, read_callers, 4_000),
+    "http": Reader(_write_http, ask, 8_000, is_named=False),
 }

@@ -260,6 +260,7 @@ class Scene:
 
 def contents(folder: Path) -> dict[str, Any]:
     """All that is in ``folder``, but for what cannot be the same twice: ``CHANGING``, and what is made of it."""
+    from mnagt.files import check_digest, read_json
     from mnagt.inference.weights import load_tensors
 
     found: dict[str, Any] = {}
@@ -274,9 +275,9 @@ def contents(folder: Path) -> dict[str, Any]:
             kept = {key: (str(t.dtype), tuple(t.shape), t.numpy().tobytes()) for key, t in tensors.items()}
             found[name] = kept, _timeless(note) if path.stem == "last" else None
         elif path.suffix == ".json":
-            found[name] = _timeless(json.loads(path.read_text()))
+            found[name] = _timeless(read_json(path))
         elif path.suffix == ".jsonl":
-            found[name] = [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
+            found[name] = [_timeless(check_digest(json.loads(line), path)) for line in path.read_text().splitlines()]
         else:
             found[name] = path.name
     return found

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import jaxtyping
@@ -22,8 +23,8 @@ from mnagt.inference.model_folder import TrainedModel
 from mnagt.models.registry import build_model
 from mnagt.serve.app import create_app, serve
 from mnagt.serve.config import ServeConfig
-from mnagt.serve.schemas import PredictRequest, read_request
-from mnagt.serve.service import ReadRequest, Service
+from mnagt.serve.schemas import PredictRequest
+from mnagt.serve.service import Service
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -49,6 +50,15 @@ def test_predictions_are_the_models_own(at, molecules):
         assert prediction["p(active)"] == pytest.approx(columns["p(active)"][row], abs=1e-5)
 
 
+def test_molecules_and_graphs_sent_together_are_both_answered(start, molecules):
+    """The graphs have no texts, which would be missing from those of the batch."""
+    at = start(molecules, window_ms=100)
+    bodies = [{"smiles": ["C"]}, {"graphs": [{"nodes": 1, "node_labels": [[0] * 9]}]}] * 4
+    with ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(lambda body: httpx.post(f"{at}/predict", json=body).status_code, bodies))
+    assert answers == [200] * 8
+
+
 def test_requests_sent_together_share_batches_and_get_their_own_predictions(start, molecules):
     at = start(molecules, window_ms=50)
     with ThreadPoolExecutor(12) as callers:
@@ -69,9 +79,15 @@ def test_many_nodes_take_several_forward_passes(molecules):
     requests = [PredictRequest(smiles=[smiles]) for smiles in ("CCO", "CC", "CO", "CCCC", "C", "CCC", "CN", "CCN")]
     passes: list[int] = []
     handle = molecules.model.register_forward_pre_hook(lambda model, inputs: passes.append(inputs[0].num_nodes))
-    results = service._predict([ReadRequest(read_request(each, molecules, service.config), None) for each in requests])
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*map(service.predict, requests))
+
+    results = asyncio.run(ask())
     handle.remove()
-    assert passes == [15, 5]
+    assert sum(passes) == 20
+    assert 2 <= len(passes) < 8
+    assert max(passes) < 16 + 4
     columns = molecules.predict(read_smiles([ask.smiles[0] for ask in requests if ask.smiles]).graphs)
     probabilities = [each[0]["p(active)"] for each in results if isinstance(each, list)]
     assert probabilities == pytest.approx(columns["p(active)"], abs=1e-5)

@@ -55,6 +55,11 @@ def test_more_than_may_wait_are_sent_away():
     assert sum(isinstance(each, asyncio.QueueFull) for each in results) == 2
 
 
+def test_a_batch_ends_with_the_item_that_fills_it():
+    _, batches = run_batcher([5, 3, 4, 9, 1], lambda batch: batch, measure=lambda item: item, max_size=8)
+    assert batches == [[5, 3], [4, 9], [1]]
+
+
 def test_an_item_given_up_is_not_processed():
     release, seen = threading.Event(), []
 

@@ -82,6 +82,7 @@ def test_a_bucket_fills_up_in_a_minute(tokens):
         ('[a]\ntoken = "0123456789abcdef"\nrate = 1', "no setting 'rate'"),
         ('[a]\ntoken = "0123456789abcdef"\n[b]\ntoken = "0123456789abcdef"', "two callers have the same token"),
         ("a = 1", "expected a table of settings"),
+        ("[a]\nper_minute = 6", "tokens.toml: a: no token in it"),
         ("[a", "not TOML"),
     ],
 )

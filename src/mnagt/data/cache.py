@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mnagt.data.packed import ENCODING, PackedDataset
 from mnagt.errors import InputError
-from mnagt.files import clear_scratch, write_atomically
+from mnagt.files import add_digest, check_digest, clear_scratch, write_atomically
 from mnagt.tasks import task_from_dict, task_to_dict
 
 VERSION = 1
@@ -61,7 +61,7 @@ def save_packed(dataset: PackedDataset, path: Path) -> None:
     header = to_header(dataset, checksums={name: checksum(tensor) for name, tensor in tensors.items()})
     try:
         with write_atomically(path) as scratch:
-            save_file(tensors, scratch, {_HEADER: json.dumps(header)})
+            save_file(tensors, scratch, {_HEADER: json.dumps(add_digest(header))})
     except SafetensorError as error:
         raise InputError(f"cannot write {path}: {error}") from error
 
@@ -70,7 +70,7 @@ def load_packed(path: Path) -> PackedDataset:
     """The data set that ``save_packed`` wrote; its tensors are mapped from the file."""
     with packed_errors(path):
         with safe_open(path, framework="pt") as file:
-            header = json.loads(file.metadata()[_HEADER])
+            header = check_digest(json.loads(file.metadata()[_HEADER]), path)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if header["version"] != VERSION:
             raise InputError(f"{path}: written by another version of mnagt")

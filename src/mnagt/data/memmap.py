@@ -26,7 +26,7 @@ from mnagt.data.readers.jsonl import SUFFIXES, iterate_jsonl
 from mnagt.data.readers.split_columns import encode_groups
 from mnagt.data.readers.text_table import has_any_target, read_targets
 from mnagt.errors import InputError
-from mnagt.files import read_json, write_folder_atomically, write_json
+from mnagt.files import read_json, write_folder_atomically, write_record
 from mnagt.graphs.batch import EDGE_COLUMNS, NODE_COLUMNS
 from mnagt.tasks import Task, Unlabelled, task_to_dict
 
@@ -135,7 +135,7 @@ class PackedWriter:
             header["name"] = name
         if task is not None:
             header["task"] = task_to_dict(task)
-        write_json(self.folder / HEADER, header)
+        write_record(self.folder / HEADER, header)
 
     def _append(self, name: str, tensor: Tensor, where: str) -> None:
         """Append rows to the file of a column; an error where they are of another kind than those before."""

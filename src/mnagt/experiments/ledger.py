@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -17,13 +18,15 @@ import torch
 
 from mnagt.data.registry import is_molecule_table
 from mnagt.errors import InputError
-from mnagt.files import lock_file, make_folder
+from mnagt.files import add_digest, check_digest, lock_file, make_folder
 from mnagt.models.registry import full_settings
 from mnagt.runs.config import RunConfig
 from mnagt.runs.split import resolve_split_kind
 from mnagt.settings import from_dict
 from mnagt.training.run import Result
 from mnagt.version import __version__
+
+_log = logging.getLogger(__name__)
 
 
 def resolve_config(config: RunConfig) -> dict[str, Any]:
@@ -71,23 +74,25 @@ class Ledger:
         self.path = path
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The lines of the file, parsed; a line that is not a trial is an error that names its number."""
+        """The lines of the file, parsed; an error names the number of a line that is no trial, or has changed."""
         try:
-            lines = self.path.read_bytes().splitlines()
+            content = self.path.read_bytes()
         except FileNotFoundError:
             return
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}); choose another ledger") from None
+        lines = content.splitlines()
         for number, line in enumerate(lines, start=1):
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError):
-                if number < len(lines):
+                if number < len(lines) or content.endswith(b"\n"):
                     raise InputError(f"{self.path}, line {number}: not JSON; remove the line") from None
+                _log.warning("%s, line %d was cut short; that trial is not counted", self.path, number)
                 return
             if not isinstance(record, dict) or "config" not in record or not isinstance(record.get("result"), dict):
                 raise InputError(f"{self.path}, line {number}: not a trial; remove the line or choose another ledger")
-            yield record
+            yield check_digest(record, f"{self.path}, line {number}")
 
     def by_key(self) -> dict[str, dict[str, Any]]:
         """The records by ``trial_key``.
@@ -108,7 +113,7 @@ class Ledger:
             content = file.read()
             existing = _find(record, content)
             if existing is None:
-                _add(file, content, json.dumps(record, sort_keys=True).encode() + b"\n")
+                _add(file, content, json.dumps(add_digest(record), sort_keys=True).encode() + b"\n")
         return existing or record
 
     def check(self) -> None:
@@ -149,7 +154,7 @@ def _find(wanted: dict[str, Any], content: bytes) -> dict[str, Any] | None:
             other = record["config"]
             is_similar = (other["dataset"], other["model"]) == (config["dataset"], config["model"])
             if is_similar and _record_key(record) == key:
-                return record
+                return check_digest(record, "a ledger")
     return None
 
 

@@ -4,6 +4,7 @@ What is traced is the model's own code, on a batch that does its sums and layout
 export is compared with the model before it is written.
 """
 
+import hashlib
 import io
 import json
 import logging
@@ -40,6 +41,9 @@ _MISSING = "ONNX needs packages that are not installed: pip install 'mnagt[expor
 _TRACED = (5, 1, 4, 2, 7, 3)
 _CHECKED = ((1,), (1, 1), (1, 11, 3, 1, 6), (23,))
 """Sizes of the graphs that are traced, and of those that an export is checked on."""
+_DIGEST = b"\x72\x4a\x0a\x06digest\x12\x40"
+"""In the encoding of ONNX (protobuf): field 14 of 74 bytes, in it "digest" and a text of 64 bytes, which follows."""
+_DIGEST_SIZE = len(_DIGEST) + 64
 
 
 def export_onnx(model: TrainedModel | Path | str, path: Path | str) -> None:
@@ -70,6 +74,7 @@ def export_onnx(model: TrainedModel | Path | str, path: Path | str) -> None:
         _rename_sizes(written.model, inputs)
         written.model.metadata_props.update(_metadata(trained))
         written.save(scratch)
+        scratch.write_bytes(_add_digest(scratch.read_bytes()))
         check_export(OnnxModel(scratch, trained), trained)
 
 
@@ -167,6 +172,7 @@ class OnnxModel(nn.Module):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         try:
+            _check_digest(Path(path))
             self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of the runtime's own kinds
             raise InputError(f"{path}: not an ONNX model ({' '.join(str(error).split())[:120]})") from None
@@ -251,6 +257,19 @@ def check_export(exported: Callable[[GraphBatch], Tensor], trained: TrainedModel
         if not torch.allclose(theirs, ours, rtol=TOLERANCE, atol=TOLERANCE):
             worst = float((theirs - ours).abs().max())
             raise InputError(f"on graphs of {sizes} nodes the export is {worst:.1e} off its model, {trained.name}")
+
+
+def _add_digest(content: bytes) -> bytes:
+    """An ONNX file with one more entry of its ``metadata_props`` at its end: the SHA-256 of all before it."""
+    return content + _DIGEST + hashlib.sha256(content).hexdigest().encode()
+
+
+def _check_digest(path: Path) -> None:
+    """Refuse a file that is not as it was exported. Those of 0.2 and before have no digest."""
+    content = path.read_bytes()
+    body, entry, digest = content[:-_DIGEST_SIZE], content[-_DIGEST_SIZE:-64], content[-64:]
+    if entry == _DIGEST and digest != hashlib.sha256(body).hexdigest().encode():
+        raise ValueError("changed since it was exported: its digest is another")
 
 
 def _load(model: TrainedModel | Path | str) -> TrainedModel:

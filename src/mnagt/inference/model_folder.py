@@ -20,7 +20,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.descriptor_columns import KIND as DESCRIPTORS
 from mnagt.data.registry import DATASETS
 from mnagt.errors import InputError, join_names, quote
-from mnagt.files import read_json, write_json, write_text
+from mnagt.files import read_json, write_json, write_record, write_text
 from mnagt.graphs.features import Features
 from mnagt.inference.build import SkipInit, build_or_explain, parameters_up_to
 from mnagt.inference.calibration import Calibration
@@ -240,7 +240,7 @@ class TrainedModel(HubMixin):
         write_json(folder / CONFIG, content)
         write_text(folder / CARD, render_card(self))
         if self.calibration is not None:
-            write_json(folder / CALIBRATION, self.calibration.to_dict())
+            write_record(folder / CALIBRATION, self.calibration.to_dict())
         weights = _join_weights(self.model, self.forest)
         note = fingerprints(folder / CONFIG, weights)
         if self.domain is not None:

@@ -25,7 +25,7 @@ from mnagt.data.splits import PARTS
 from mnagt.data.table_config import TableConfig
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.files import write_atomically, write_json
+from mnagt.files import write_atomically, write_record
 from mnagt.inference.calibration import Calibration, fit_calibration
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import CALIBRATION, TrainedModel, distance_column, load_model
@@ -145,7 +145,7 @@ def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
     dataset, split = load_run_split(folder)
     valid, test = (trained.outputs(dataset, part, pick_device(device)) for part in (split.valid, split.test))
     calibration = fit_calibration(trained.task, valid, dataset.targets[split.valid])
-    write_json(folder / CALIBRATION, calibration.to_dict())
+    write_record(folder / CALIBRATION, calibration.to_dict())
     target = dataset.targets[split.test]
     before, after = (trained.task.reliability(test / divisor, target) for divisor in (1, calibration.temperature))
     coverage = {level: _measure_coverage(trained.task, calibration, test, target, level) for level in _LEVELS}

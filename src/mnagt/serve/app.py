@@ -26,6 +26,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, PlainTextResponse, Response
+from fastapi.telemetry import TelemetryConfig
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
@@ -34,7 +35,7 @@ from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.metrics import Metrics
-from mnagt.serve.middleware import SERVICE, AsciiResponse, Middleware, TimedProtocol, refuse
+from mnagt.serve.middleware import COMPUTED, SERVICE, AsciiResponse, Middleware, TimedProtocol, refuse
 from mnagt.serve.models import Models, find_models, is_model_folder
 from mnagt.serve.open_inference import add_v2_routes
 from mnagt.serve.schemas import ExplainRequest, PredictRequest
@@ -64,6 +65,13 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     429: {"model": Refusal, "description": "too many requests are waiting"},
     503: {"model": Refusal, "description": "no answer within the time limit"},
 }
+TELEMETRY: TelemetryConfig = {
+    "metrics": False,
+    "logs": False,  # they would hold what was sent
+    "operation_spans": False,
+    "exclude": lambda scope: not scope["path"].endswith(COMPUTED),
+}
+"""Of OpenTelemetry there is a span for each prediction or explanation, where an SDK is set up."""
 ALLOWED_HEADERS = ("Authorization", "Content-Type", "X-Request-ID")
 """Of requests that pages of other sites may send."""
 START_SECONDS = 120
@@ -102,6 +110,7 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
         default_response_class=AsciiResponse,
+        telemetry=TELEMETRY,
     )
     app.state.models = models
     app.add_middleware(Middleware, config=config, metrics=metrics)

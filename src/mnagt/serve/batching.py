@@ -54,18 +54,23 @@ class Batcher(Generic[Item, Result]):
     """Calls ``process`` with batches of items, in a thread of its own.
 
     The first item waits up to ``window`` seconds for others; items that arrive while a batch is processed form the next
-    one. ``process`` returns a result for each item; a result that is an exception is raised by ``submit``.
+    one. A batch ends with ``max_batch`` items, or with the item that brings its size, as ``measure`` has it, to
+    ``max_size``. Items that nobody waits for any more are left out. ``process`` returns a result for each item; one
+    that is an exception is raised by ``submit``.
     """
 
     def __init__(
         self,
         process: Callable[[Sequence[Item]], Sequence[Result | Exception]],
         *,
+        measure: Callable[[Item], int] = lambda item: 0,
         window: float,
         max_batch: int,
+        max_size: int = 1,
         max_waiting: int,
     ) -> None:
         self._process, self._window, self._max_batch = process, window, max_batch
+        self._measure, self._max_size = measure, max_size
         self._waiting: asyncio.Queue[tuple[Item, asyncio.Future[Result]]] = asyncio.Queue(max_waiting)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batcher")
         self._task: asyncio.Task[None] | None = None
@@ -92,12 +97,17 @@ class Batcher(Generic[Item, Result]):
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            batch = [await self._waiting.get()]
+            item, future = await self._waiting.get()
             if self._window and 1 + self._waiting.qsize() < self._max_batch:
                 await asyncio.sleep(self._window)
-            while len(batch) < self._max_batch and not self._waiting.empty():
-                batch.append(self._waiting.get_nowait())
-            batch = [(item, future) for item, future in batch if not future.done()]  # others timed out
+            batch, size = [], 0
+            while True:
+                if not future.done():  # others timed out
+                    batch.append((item, future))
+                    size += self._measure(item)
+                if len(batch) == self._max_batch or size >= self._max_size or self._waiting.empty():
+                    break
+                item, future = self._waiting.get_nowait()
             if not batch:
                 continue
             try:

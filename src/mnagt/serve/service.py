@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from fastapi import Request
 from fastapi.exceptions import HTTPException
 from jaxtyping import Float, Int
+from opentelemetry import trace
 from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
@@ -50,6 +51,7 @@ class ReadRequest(NamedTuple):
 
     graphs: RequestGraphs
     level: float | None
+    span: trace.SpanContext = trace.INVALID_SPAN_CONTEXT
 
 
 class Service:
@@ -81,7 +83,12 @@ class Service:
                 raise InputError(f"{config.onnx}: {error}; export the model again") from None
         self._reader, self._explainer = Worker(config.max_waiting), Worker(MAX_EXPLANATIONS)
         self._batcher: Batcher[ReadRequest, Rows] = Batcher(
-            self._predict, window=config.window_ms / 1000, max_batch=config.max_batch, max_waiting=config.max_waiting
+            self._predict,
+            measure=lambda request: int(request.graphs.graphs.node_ptr[-1]),
+            window=config.window_ms / 1000,
+            max_batch=config.max_batch,
+            max_size=config.max_nodes,
+            max_waiting=config.max_waiting,
         )
 
     def count_waiting(self) -> int:
@@ -97,18 +104,30 @@ class Service:
     async def predict(self, request: PredictRequest) -> Rows:
         """The predictions for a request. Its graphs are read in a thread of their own, so that batches go on."""
         graphs = await self._reader.run(lambda check: read_request(request, self.trained, self.config, check))
-        return await self._batcher.submit(ReadRequest(graphs, request.level))
+        return await self._batcher.submit(
+            ReadRequest(graphs, request.level, trace.get_current_span().get_span_context())
+        )
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """The explanation of one prediction."""
-        return await self._explainer.run(lambda check: self._explain(request, check))
+        read = await self._reader.run(lambda check: self._read_explained(request, check))
+        return await self._explainer.run(lambda check: self._explain(request, read, check))
 
     def _predict(self, requests: Sequence[ReadRequest]) -> list[Rows | Exception]:
         """The predictions for each request, or the reason why there are none."""
+        model, links = "/".join(self.key), [trace.Link(request.span) for request in requests]
+        tracer, attributes = trace.get_tracer("mnagt"), {"mnagt.model": model, "mnagt.requests": len(requests)}
+        with tracer.start_as_current_span("batch", links=links, attributes=attributes):
+            return self._predict_batch(requests)
+
+    def _predict_batch(self, requests: Sequence[ReadRequest]) -> list[Rows | Exception]:
         self.metrics.observe("mnagt_batch_requests", len(requests), SIZES)
         results: list[Rows | Exception] = []
         outputs = self._compute_requests([request.graphs for request in requests])
         for request, output in zip(requests, outputs, strict=True):
+            if isinstance(output, InputError):
+                results.append(output)
+                continue
             try:
                 results.append(self._format(request.graphs, output, request.level))
                 self.metrics.count(f"mnagt_graphs_total{{{self.labels}}}", len(output))
@@ -116,14 +135,18 @@ class Service:
                 results.append(error)
         return results
 
-    def _compute_requests(self, requests: Sequence[RequestGraphs]) -> Iterator[Float[Tensor, "graphs outputs"]]:
-        """``_compute`` for each request, with at most about ``max_nodes`` nodes in a forward pass."""
-        ends = accumulate(int(request.graphs.node_ptr[-1]) for request in requests)
-        numbered = zip(ends, requests, strict=True)
-        for _, group in groupby(numbered, lambda pair: (pair[0] - 1) // self.config.max_nodes):
-            parts = [request.graphs for _, request in group]
+    def _compute_requests(
+        self, requests: Sequence[RequestGraphs]
+    ) -> Iterator[Float[Tensor, "graphs outputs"] | InputError]:
+        """``_compute`` for the requests, or why it cannot be done; molecules, which have texts, and graphs apart."""
+        for _, group in groupby(requests, lambda request: request.graphs.texts is None):
+            parts = [request.graphs for request in group]
             graphs = concatenate(parts)
-            output = self._compute(graphs, torch.arange(len(graphs)))
+            try:
+                output = self._compute(graphs, torch.arange(len(graphs)))
+            except InputError as error:
+                yield from [error] * len(parts)
+                continue
             if self.domain is not None and output.isfinite().all():
                 self._count_graphs(self.domain, graphs, output[:, -1])
             yield from output.split([len(part) for part in parts])
@@ -176,15 +199,20 @@ class Service:
         columns |= last
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def _explain(self, request: ExplainRequest, check: Check) -> dict[str, Any]:
-        """The prediction for one graph with its attributions, its kernel weights and a drawing."""
-        from mnagt.explain.explanation import explain
-
+    def _read_explained(self, request: ExplainRequest, check: Check) -> RequestGraphs:
+        """The graphs of a request; the one to explain is among them, and not too large."""
         read, which = read_request(request, self.trained, self.config, check), request.which
         if which >= len(read.graphs):
             raise InputError(f"which: expected 0 to {len(read.graphs) - 1}, got {which}")
         if (nodes := int(read.graphs.sizes[which])) > self.config.max_explained:
             raise InputError(f"{nodes:,} nodes; graphs of up to {self.config.max_explained:,} nodes are explained")
+        return read
+
+    def _explain(self, request: ExplainRequest, read: RequestGraphs, check: Check) -> dict[str, Any]:
+        """The prediction for one graph with its attributions, its kernel weights and a drawing."""
+        from mnagt.explain.explanation import explain
+
+        which = request.which
         index, functions = torch.tensor([which]), read.functions[which : which + 1]
         output = self._compute(read.graphs, index)
         (prediction,) = self._format(RequestGraphs(read.graphs, functions), output, request.level)

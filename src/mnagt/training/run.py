@@ -4,6 +4,7 @@ import json
 import logging
 import signal
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,7 @@ from mnagt.data.registry import DATASETS, find_graph_reader
 from mnagt.data.splits import Split, keep_share
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.files import hold_lock, read_json, write_json
+from mnagt.files import hold_lock, read_json, write_record
 from mnagt.inference.domain import fit_domain
 from mnagt.inference.model_folder import CONFIG, TrainedModel, load_model
 from mnagt.models.registry import full_settings, use_module
@@ -220,8 +221,8 @@ def _run(
             """Write settings and split, unless they are there, and lock the run."""
             if out is not None:
                 if not (out / RUN).exists():
-                    write_json(out / SPLIT, split.to_dict())
-                    write_json(out / RUN, {"config": asdict(config), "dataset": fingerprint})
+                    write_record(out / SPLIT, split.to_dict())
+                    write_record(out / RUN, {"config": asdict(config), "dataset": fingerprint})
                 busy = f"{out}: another process is at work on this run; wait for it, or choose another --out"
                 logs.enter_context(hold_lock(out / RUN, busy))
 
@@ -243,7 +244,7 @@ def _run(
         trained = replace(trained, domain=fit_domain(trained.model, fitted.dataset, split))
     if log_folder is not None:
         trained.save(log_folder)
-        write_json(log_folder / RESULT, asdict(result))
+        write_record(log_folder / RESULT, asdict(result) | {"metrics_crc32": _checksum(log_folder / METRICS)})
         remove_checkpoint(log_folder / LAST)
     return Run(trained, result, split, fitted.trainer.at.history)
 
@@ -256,11 +257,18 @@ def remove_checkpoint(path: Path) -> None:
 def _read_finished(folder: Path, split: Split) -> Run:
     """The finished run in ``folder``."""
     try:
-        result = Result(**read_json(folder / RESULT))
+        content, checksum = read_json(folder / RESULT), _checksum(folder / METRICS)
+        if content.pop("metrics_crc32", checksum) != checksum:
+            raise ValueError
+        result = Result(**content)
         history = [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
-    except (TypeError, ValueError, OSError):
+    except (AttributeError, TypeError, ValueError, OSError):
         raise InputError(f"{folder}: {RESULT} or {METRICS} is damaged; restore it or train again") from None
     return Run(load_model(folder), result, split, history)
+
+
+def _checksum(path: Path) -> int:
+    return zlib.crc32(path.read_bytes())
 
 
 def _describe_origin(fitted: FittedModel, split: Split, result: Result) -> dict[str, Any]:

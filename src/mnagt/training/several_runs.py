@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.files import read_json, write_json
+from mnagt.files import read_json, write_record
 from mnagt.inference.ensemble import load_models
 from mnagt.runs.config import RunConfig, SplitConfig
 from mnagt.runs.folder import RESULT, RUN, RUNS, SPLIT, list_runs, load_run_dataset, read_split
@@ -101,7 +101,7 @@ def train_several(
     config, dataset = resolve_run(config, dataset)
     configs = vary(config, kind, count)
     names = [f"{NAMES[kind]}-{i}" for i in range(count)]
-    write_json(out / RUNS, {"kind": kind, "runs": names, "config": asdict(config)})
+    write_record(out / RUNS, {"kind": kind, "runs": names, "config": asdict(config)})
     return _train_missing(out, kind, configs, dataset, reporter)
 
 
@@ -130,12 +130,12 @@ def _train_missing(
     scores = intervals = None
     if kind == "ensemble":
         for name in (RUN, SPLIT):  # the members', so that `evaluate` and `calibrate` know the data
-            write_json(out / name, read_json(folders[0] / name))
+            write_record(out / name, read_json(folders[0] / name))
         test, ensemble = read_split(folders[0], dataset).test, load_models(folders)
         output, target = ensemble.outputs(dataset, test), dataset.targets[test]
         scores, intervals = ensemble.task.scores(output, target), ensemble.task.score_intervals(output, target)
     several = SeveralRuns(kind, tuple(folders), tuple(results), scores, intervals)
-    write_json(out / RESULT, _describe(several))
+    write_record(out / RESULT, _describe(several))
     return several
 
 

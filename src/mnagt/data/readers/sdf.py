@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from mnagt.data.readers.attribute_columns import AttributeColumns
 from mnagt.data.readers.smiles import rdkit_version
 from mnagt.data.readers.text_table import Table, read_text
 from mnagt.errors import InputError, join_names
@@ -37,7 +38,8 @@ def read_sdf(path: Path) -> Table:
     from rdkit.Chem import MolFromMolBlock, MolToSmiles
     from rdkit.rdBase import BlockLogs
 
-    lines, rows, unread = [], [], []
+    lines, unread = [], []
+    columns = AttributeColumns("molecules", str(path), lambda row, name: f"{path}, line {lines[row]}, {name}")
     with BlockLogs():
         for record in _iterate_records(read_text(path)):
             molecule = MolFromMolBlock(record.structure)
@@ -50,13 +52,13 @@ def read_sdf(path: Path) -> Table:
                 for name, text in record.properties.items()
             }
             lines.append(record.line)
-            rows.append({SMILES: smiles, NAME: title, **properties})
-    if not rows:
+            columns.add({SMILES: smiles, NAME: title, **properties})
+    if not lines:
         raise InputError(f"{path}: no molecule in it; an SDF file has records that end with {_END_OF_RECORD}")
     if unread:
         _log.warning("%s: %d structures cannot be read: %s", path, len(unread), join_names(unread))
-    names = dict.fromkeys(name for row in rows for name in row)
-    return Table(str(path), {name: [row.get(name, "") for row in rows] for name in names}, lines)
+    texts = {name: ["" if text is None else text for text in column] for name, column in columns.values.items()}
+    return Table(str(path), texts, lines)
 
 
 def _iterate_records(text: str) -> Iterator[Record]:
@@ -73,14 +75,14 @@ def _iterate_records(text: str) -> Iterator[Record]:
 def _parse_record(first: int, lines: list[str]) -> Record:
     ends = [index for index, line in enumerate(lines) if line.rstrip() == _END_OF_STRUCTURE]
     end = ends[0] + 1 if ends else len(lines)
-    properties: dict[str, str] = {}
+    properties: dict[str, list[str]] = {}
     name = None
     for line in lines[end:]:
         if line.startswith(">") and "<" in line:
             name = line[line.index("<") + 1 : line.rindex(">")].strip()
-            properties[name] = ""
+            properties[name] = []
         elif name is not None and line.strip():
-            properties[name] = f"{properties[name]} {line.strip()}".strip()
+            properties[name].append(line.strip())
         else:
             name = None
-    return Record(first, "\n".join(lines[:end]) + "\n", properties)
+    return Record(first, "\n".join(lines[:end]) + "\n", {name: " ".join(texts) for name, texts in properties.items()})
