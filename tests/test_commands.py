@@ -249,6 +249,7 @@ class Shell:
 
     def wait_for_version(self, version: str) -> None:
         """Until the last service has loaded it."""
+        models = ""
         for _ in range(100):
             models = httpx.get(f"{self.services[-1]}/models").text
             if f'"{version}"' in models:

@@ -19,9 +19,11 @@ def test_dropout_of_message_passing_acts_in_training_alone(residual):
     torch.manual_seed(3)
     twin = mnagt(MnagtConfig(**settings), LABELLED, outputs=2)
     batch = random_batch([5, 3], 0.5, seed=1, node_labels=True)
-    model.eval(), twin.eval()
+    model.eval()
+    twin.eval()
     torch.testing.assert_close(model(batch), twin(batch))
-    model.train(), twin.train()
+    model.train()
+    twin.train()
     assert not torch.equal(model(batch), twin(batch))
 
 
