@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -288,6 +288,11 @@ class Regression(ColumnTask):
 
     def with_target_transform(self, transform: str) -> "Regression":
         return replace(self, transform=transform)
+
+    def with_uncertainty(self, kind: type[Task]) -> Task:
+        if type(self) is not Regression:
+            return super().with_uncertainty(kind)
+        return kind(**{each.name: getattr(self, each.name) for each in fields(self)})
 
     def known_values(self, target: Tensor) -> AnyValues:
         """The targets that are numbers; NaN elsewhere."""
