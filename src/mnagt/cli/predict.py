@@ -139,16 +139,16 @@ def run_calibrate(args: argparse.Namespace) -> None:
         rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
     if done.coverage:
-        has_own = any(own for _, own in done.coverage.values())
+        has_uncalibrated = any(raw for _, raw in done.coverage.values())
         head = [
             f"{done.test_graphs:,} test graphs",
             "covered",
             "mean width",
-            *["uncalibrated: covered", "mean width"] * has_own,
+            *["uncalibrated: covered", "mean width"] * has_uncalibrated,
         ]
         rows = [
-            [f"level {level:g}", *_format_coverage(conformal), *_format_coverage(own) * has_own]
-            for level, (conformal, own) in done.coverage.items()
+            [f"level {level:g}", *_format_coverage(conformal), *_format_coverage(raw) * has_uncalibrated]
+            for level, (conformal, raw) in done.coverage.items()
         ]
         print_table(head, rows)
     print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")

@@ -157,13 +157,13 @@ def _measure_coverage(
     task: Task, calibration: Calibration, output: Tensor, target: Tensor, level: float
 ) -> tuple[IntervalCoverage, IntervalCoverage | None] | None:
     """The coverage of intervals of numbers, conformal and as the model gives them; None for other tasks."""
-    conformal, own = (
+    conformal, thresholds = (
         task.interval_coverage(output, target, calibration.threshold(level)),
         task.model_thresholds(level),
     )
     if conformal is None:
         return None
-    return conformal, None if own is None else task.interval_coverage(output, target, own)
+    return conformal, None if thresholds is None else task.interval_coverage(output, target, thresholds)
 
 
 def predict(

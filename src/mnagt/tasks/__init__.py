@@ -8,10 +8,11 @@ from mnagt.errors import InputError
 from mnagt.registry import TASK_CHOICES, add_entry, lookup
 from mnagt.tasks.base import NO_CLASS, ExplainedOutput, IntervalCoverage, Suggestion, Task, Unlabelled
 from mnagt.tasks.censored import CensoredRegression
-from mnagt.tasks.columns import MultiLabel, Regression
+from mnagt.tasks.columns import MultiLabel
 from mnagt.tasks.evidential import Evidential
 from mnagt.tasks.mean_variance import MeanVariance
 from mnagt.tasks.quantile import QuantileRegression
+from mnagt.tasks.regression import Regression
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.sub_tokens import END, UNKNOWN, SubTokens, word_key, word_keys
 

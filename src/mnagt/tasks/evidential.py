@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mnagt.tasks.base import divide
-from mnagt.tasks.columns import AnyValues, Values
 from mnagt.tasks.mean_variance import MeanVariance, Moments
+from mnagt.tasks.regression import AnyValues, Values
 from mnagt.tasks.uncertain import Sides, invert_softplus
 
 REGULARISATION = 0.2
@@ -46,7 +46,7 @@ class Evidential(MeanVariance):
 
     >>> one = math.log(math.e - 1)  # softplus of it is 1
     >>> Evidential(("weight",), mean=(10.0,), std=(2.0,)).decode(torch.tensor([[1.5, one, one, one]]))
-    {'weight': [13.0], 'std weight': [2.8284271...], 'epistemic std weight': [2.0]}
+    {'weight': [13.0], 'std weight': [2.828427...], 'epistemic std weight': [2.0]}
     """
 
     kind: ClassVar[str] = "evidential"

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mnagt.tasks.base import divide
-from mnagt.tasks.columns import Values
+from mnagt.tasks.regression import Values
 from mnagt.tasks.uncertain import Sides, UncertainRegression
 
 MAX_LOG_VARIANCE = 10.0

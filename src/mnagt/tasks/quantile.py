@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mnagt.tasks.base import constant, divide
-from mnagt.tasks.columns import Values
+from mnagt.tasks.regression import Values
 from mnagt.tasks.uncertain import Sides, UncertainRegression, invert_softplus
 
 LOW, HIGH = 0.05, 0.95

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.tasks.base import ScoreGroups, Task
-from mnagt.tasks.columns import AnyValues, Regression, Values
+from mnagt.tasks.regression import AnyValues, Regression, Values
 from mnagt.tasks.target_column import TargetColumn
 
 Outputs = Float[Tensor, "*any outputs"]
