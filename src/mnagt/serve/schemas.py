@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, Stri
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code_trees import Function, UnparsableError, encode_functions, parse_functions
-from mnagt.data.readers.smiles import FEATURES, get_smiles, read_smiles
+from mnagt.data.readers.smiles import get_smiles, read_smiles
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.molecules import find_molecule_format
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.serve.config import ServeConfig
@@ -58,7 +59,10 @@ class PredictRequest(BaseModel):
         extra="forbid", json_schema_extra={"example": {"smiles": ["CC(=O)Oc1ccccc1C(=O)O"]}}, allow_inf_nan=False
     )
 
-    smiles: list[StrictStr] | None = Field(default=None, description="molecules, for a model trained on molecules")
+    smiles: list[StrictStr | list[StrictStr]] | None = Field(
+        default=None,
+        description="molecules, for a model trained on molecules; lists of SMILES, for one of several components",
+    )
     graphs: list[Graph] | None = None
     code: StrictStr | None = Field(default=None, description="Python source, for a model that names functions")
     level: Annotated[float, Field(gt=0, lt=1)] | None = Field(
@@ -86,7 +90,7 @@ class RequestGraphs(NamedTuple):
 def list_input_kinds(trained: TrainedModel) -> tuple[str, ...]:
     """The fields of a request that the model can read."""
     can_read = {
-        "smiles": trained.model.features == FEATURES,
+        "smiles": find_molecule_format(trained.model.features) is not None,
         "code": trained.code_vocabularies is not None,
         "graphs": True,
     }
@@ -133,22 +137,32 @@ def count_atoms(smiles: str) -> int:
     return len(_ATOM.findall(smiles))
 
 
-def _read_molecules(smiles: list[str], trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:
+def _read_molecules(
+    smiles: list[str | list[str]], trained: TrainedModel, limits: ServeConfig, check: Check
+) -> RequestGraphs:
     _check_count("smiles", len(smiles), limits)
-    for row, text in enumerate(smiles):
-        if len(text) > limits.max_text:
-            raise InputError(f"smiles[{row}]: {len(text):,} characters, at most {limits.max_text:,} are allowed")
-    _check_size("smiles", "characters", sum(map(len, smiles)), TEXT_PER_NODE * limits.max_nodes)
-    atoms = list(map(count_atoms, smiles))
+    row_format = find_molecule_format(trained.model.features)
+    assert row_format is not None
+    cells = [[row] if isinstance(row, str) else row for row in smiles]
+    for row, texts in enumerate(cells):
+        if len(texts) != row_format.components:
+            expected = "one SMILES" if row_format.components == 1 else f"a list of {row_format.components} SMILES"
+            raise InputError(f"smiles[{row}]: the model reads {expected}, got {len(texts)}")
+        if (length := sum(map(len, texts))) > limits.max_text:
+            raise InputError(f"smiles[{row}]: {length:,} characters, at most {limits.max_text:,} are allowed")
+    _check_size(
+        "smiles", "characters", sum(len(text) for row in cells for text in row), TEXT_PER_NODE * limits.max_nodes
+    )
+    atoms = [sum(map(count_atoms, row)) for row in cells]
     _check_size("smiles", "nodes", sum(atoms), limits.max_nodes)
     _check_size("smiles", "nodes in one graph", max(atoms), limits.max_graph_nodes)
     parts, ends = [], list(accumulate(atoms))
     for _, rows in groupby(range(len(smiles)), lambda row: ends[row] // ATOMS_AT_ONCE):
         check()
         first, *_ = numbers = list(rows)
-        read = read_smiles([smiles[row] for row in numbers], name="smiles", workers=1)
+        read = read_smiles([cells[row] for row in numbers], name="smiles", workers=1, row_format=row_format)
         if read.refused:
-            raise InputError(f"smiles[{first + read.refused[0].row}]: {read.refused[0].reason}")
+            raise InputError(f"smiles[{first + read.refused[0].row}]: {read.refused[0].explain()}")
         parts.append(read.graphs)
     return RequestGraphs(concatenate(parts))
 
