@@ -98,7 +98,7 @@ def read_tensors(request: InferRequest) -> PredictRequest:
     level = request.parameters.level
     if given.name == "smiles":
         columns = given.shape[1] if len(given.shape) == 2 else 1
-        rows = [texts[at : at + columns] for at in range(0, size, columns or 1)]
+        rows: list[str | list[str]] = [texts[at : at + columns] for at in range(0, size, columns or 1)]
         return PredictRequest(smiles=rows, level=level)
     if given.name == "code":
         if len(texts) != 1:

@@ -204,7 +204,7 @@ def test_descriptors_of_a_table_are_found_by_all_components(rows, tmp_path, capl
         assert main(["train", str(table), *COLUMNS, *words, *TINY]) == 0
     assert "warm.csv: descriptors are T" in caplog.text
     assert predict(out, str(table), descriptors=str(warm), device="cpu")["predicted y"][0] is not None
-    with pytest.raises(InputError, match=r"warm\.csv: no row for CCO, O"):
+    with pytest.raises(InputError, match=r"warm\.csv: no row for 'CCO', 'O'"):
         predict(out, str(write(tmp_path / "x.csv", [("CCO", "O", "")])), descriptors=str(warm), device="cpu")
 
 

@@ -26,7 +26,7 @@ def find_descriptor_columns(path: Path, smiles: str | None = None) -> tuple[str,
     columns = _find_smiles_columns(table, [each for each in table.split_names(smiles) if each is not None])
     names = [name for name in table.columns if name not in columns and not table.why_no_target(name)]
     if not names:
-        raise InputError(f"{table.label}: no column of numbers beside {join_names(columns)}; add the descriptors")
+        raise InputError(f"{table.label}: no column of numbers beside {_quote_all(columns)}; add the descriptors")
     _log.info("%s: descriptors are %s", table.label, join_names(names))
     return tuple(names)
 
@@ -71,6 +71,10 @@ def _read_numbers(table: Table, name: str) -> list[float]:
     return numbers
 
 
+def _quote_all(texts: Sequence[str]) -> str:
+    return join_names(map(quote, texts))
+
+
 def _find_rows(table: Table, smiles: Sequence[str], other: Table, names: Sequence[str]) -> list[int]:
     """The row of ``other`` with the SMILES of each row of ``table``; an error where there is none, or two differ."""
     row_of: dict[tuple[str, ...], int] = {}
@@ -80,12 +84,12 @@ def _find_rows(table: Table, smiles: Sequence[str], other: Table, names: Sequenc
         if differing := [name for name, cells in columns.items() if cells[first] != cells[row]]:
             raise InputError(
                 f"{other.label}: lines {other.name_line(first)} and {other.name_line(row)} are of the same molecule, "
-                f"{join_names(texts)}, with different values of {quote(differing[0])}; keep one"
+                f"{_quote_all(texts)}, with different values of {quote(differing[0])}; keep one"
             )
     rows = table.read_rows(smiles)
     if missing := [row for row, texts in enumerate(rows) if texts not in row_of]:
         raise InputError(
-            f"{other.label}: no row for {join_names(rows[missing[0]])} ({table.locate(missing[0])}; "
+            f"{other.label}: no row for {_quote_all(rows[missing[0]])} ({table.locate(missing[0])}; "
             f"{count(len(missing), 'molecule')} in all); rows are found by the SMILES as they are written: add them"
         )
     return [row_of[texts] for texts in rows]
