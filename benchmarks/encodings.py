@@ -1,7 +1,7 @@
 """Random walks and spectra of all graphs of peptides-func, as a training computes them: in threads, some at a time.
 
 ``MNAGT_DATA`` names the folder that holds peptides_func. The cache folder is a new one. Seconds by the
-wall clock, and of the processor in all threads together: on a machine that is not idle the second says more.
+wall clock, and of the processor in all threads together: where other programs run, only the second says something.
 """
 
 import os
@@ -16,7 +16,7 @@ from mnagt.data.encodings import with_encodings
 
 SIZES = {"random-walk": 16, "adjacency-spectrum": 24}
 TARGET = 60
-"""Seconds for both, of two cores."""
+"""Seconds of processor time of each thread, for both."""
 
 
 def main() -> None:
@@ -39,8 +39,8 @@ def main() -> None:
         print(f"{name:20}{rows[name]['seconds']:7.1f} s{rows[name]['processor_seconds']:7.1f} s of processor")
     threads = torch.get_num_threads()
     common.write(options.out, {"data": "peptides-func", "graphs": len(dataset), "threads": threads, "encodings": rows})
-    total = sum(row["seconds"] for row in rows.values())
-    common.exit_if_missed([f"{total:.0f} s for both, {TARGET} wanted"] if total > TARGET else [])
+    each = sum(row["processor_seconds"] for row in rows.values()) / threads
+    common.exit_if_missed([f"{each:.0f} s of each thread for both, {TARGET} wanted"] if each > TARGET else [])
 
 
 if __name__ == "__main__":
