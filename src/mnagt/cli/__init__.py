@@ -69,6 +69,11 @@ COMMANDS = {
         predict.predict_options,
         "mnagt explain {model[0]} {dataset} --out why.html",
     ),
+    "screen": Command(
+        "predictions for tables of molecules of any size",
+        predict.run_screen,
+        predict.screen_options,
+    ),
     "calibrate": Command(
         "calibrate a model's probabilities",
         predict.run_calibrate,

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -80,14 +80,22 @@ def read_smiles(smiles: Sequence[str], *, name: str = "these molecules", workers
     [3, 6]
     """
     smiles = [" ".join(text.split()) for text in smiles]
-    parts, reasons, done, spoken = [], {}, 0, time.monotonic()
+    parts, done, spoken = [], 0, time.monotonic()
     for part in run_rdkit("graph_rows", smiles, workers):
         parts.append(part)
-        reasons |= {done + row: why for row, why in part["reasons"]}
         done += len(part["sizes"])
         if time.monotonic() - spoken > _SECONDS_BETWEEN_REPORTS:
             spoken = time.monotonic()
             _log.info("%s: %s of %s molecules read", name, f"{done:,}", f"{len(smiles):,}")
+    return pack_parts(name, smiles, parts)
+
+
+def pack_parts(name: str, smiles: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> Molecules:
+    """The molecules that ``rdkit_worker.graph_rows`` read from ``smiles``, a part after the other."""
+    starts = np.cumsum([0, *(len(part["sizes"]) for part in parts)])
+    reasons: dict[int, str] = {
+        int(at) + row: why for at, part in zip(starts, parts, strict=False) for row, why in part["reasons"]
+    }
     sizes, bond_counts, bonds = (_concatenate(parts, field) for field in ("sizes", "bond_counts", "bonds"))
     kept = np.flatnonzero(sizes)
     links = Links(_concatenate(parts, "ends"), bond_counts[kept], forward=bonds, backward=bonds)
@@ -100,7 +108,7 @@ def read_smiles(smiles: Sequence[str], *, name: str = "these molecules", workers
     )
 
 
-def _concatenate(parts: list[dict[str, Any]], field: str) -> np.ndarray:
+def _concatenate(parts: Sequence[Mapping[str, Any]], field: str) -> np.ndarray:
     return np.concatenate([part[field] for part in parts])
 
 
@@ -160,7 +168,7 @@ def run_rdkit(name: str, smiles: Sequence[str], workers: int | None = None) -> I
     with ExitStack() as started:
         idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         for _ in range(workers):
-            idle.put(started.enter_context(_start_worker()))
+            idle.put(started.enter_context(start_worker()))
 
         def run(chunk: Sequence[str]) -> dict[str, Any]:
             worker = idle.get()
@@ -181,7 +189,7 @@ def run_rdkit(name: str, smiles: Sequence[str], workers: int | None = None) -> I
         yield from pool.map(run, chunks)
 
 
-def _start_worker() -> subprocess.Popen[bytes]:
+def start_worker() -> subprocess.Popen[bytes]:
     """A plain process: one of ``multiprocessing`` would run the user's script once more, or fork PyTorch.
 
     A Ctrl-C is not for it; it ends when its pipe is closed.
