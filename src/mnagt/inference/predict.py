@@ -123,8 +123,8 @@ class Calibrated:
     after: Reliability | None
     test_graphs: int
     coverage: dict[float, tuple[IntervalCoverage, IntervalCoverage | None]]
-    """Of numbers, by level: that of the conformal intervals of the test part, and of those of a normal distribution
-    where the model gives deviations."""
+    """Of numbers, by level: that of the conformal intervals of the test part, and of those that the model itself gives,
+    if it does (``uncertainty``)."""
 
 
 def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
@@ -156,14 +156,14 @@ def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
 def _measure_coverage(
     task: Task, calibration: Calibration, output: Tensor, target: Tensor, level: float
 ) -> tuple[IntervalCoverage, IntervalCoverage | None] | None:
-    """The coverage of intervals of numbers, conformal and of a normal distribution; None for other tasks."""
-    conformal, normal = (
+    """The coverage of intervals of numbers, conformal and as the model gives them; None for other tasks."""
+    conformal, thresholds = (
         task.interval_coverage(output, target, calibration.threshold(level)),
-        task.normal_thresholds(level),
+        task.model_thresholds(level),
     )
     if conformal is None:
         return None
-    return conformal, None if normal is None else task.interval_coverage(output, target, normal)
+    return conformal, None if thresholds is None else task.interval_coverage(output, target, thresholds)
 
 
 def predict(

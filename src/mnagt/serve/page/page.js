@@ -150,7 +150,7 @@ async function predict(event) {
     state.request = { ...readInput(), ...level };
     const { predictions } = await call(`${prefix}/predict`, state.request);
     listPredictions(predictions);
-    await explain(0);
+    await explain(predictions.findIndex((prediction) => !isUnread(prediction)));
     element("status").textContent = "";
   } catch (error) {
     element("predictions").hidden = element("result").hidden = true;
@@ -165,6 +165,9 @@ function inputName(row) {
   return smiles ? smiles[row] : graphs ? `graph ${row}` : null;
 }
 
+// A molecule that cannot be read has the reason in place of a prediction; a number of that name is a prediction.
+const isUnread = (prediction) => typeof prediction.error === "string";
+
 const format = (value) =>
   typeof value === "number" ? (Number.isInteger(value) ? String(value) : value.toFixed(3))
   : Array.isArray(value) ? value.map((each) => (each && each.name ? `${each.name} (${format(each.p)})` : format(each))).join(", ")
@@ -172,11 +175,15 @@ const format = (value) =>
 
 function listPredictions(predictions) {
   element("predictions").hidden = predictions.length < 2;
-  const names = Object.keys(predictions[0]).slice(0, 9);
+  const names = Object.keys(predictions.find((prediction) => !isUnread(prediction))).slice(0, 9);
   const [head, body] = [element("predictions").querySelector("thead"), element("predictions").querySelector("tbody")];
   const input = inputName(0) !== null;
   head.replaceChildren(make("tr", {}, ...(input ? [make("th", { scope: "col" }, "input")] : []), ...names.map((name) => make("th", { scope: "col" }, name)), make("th", {})));
   body.replaceChildren(...predictions.map((prediction, row) => {
+    if (isUnread(prediction)) {
+      const cells = [make("td", { class: "input", title: inputName(row) }, inputName(row)), make("td", { colspan: names.length + 1, class: "unread" }, prediction.error)];
+      return make("tr", {}, ...cells);
+    }
     const button = make("button", { type: "button", class: "plain", "aria-label": `Show ${inputName(row) ?? format(prediction.function)}` }, "show");
     button.addEventListener("click", () => explain(row).catch(showError));
     const cells = names.map((name) => make("td", {}, format(prediction[name])));
