@@ -230,7 +230,7 @@ def _check_plan(
 def _read_shards(plan: Mapping[str, Any]) -> tuple[list[InputFile], list[Shard]]:
     files = [InputFile(**{**file, "columns": tuple(file["columns"])}) for file in plan["files"]]
     rows = enumerate(plan["shards"])
-    return files, [Shard(number, files[file], *place) for number, (file, *place) in rows]
+    return files, [Shard(number, files[file], *rest) for number, (file, *rest) in rows]
 
 
 def _load_progress(job: Screen, shards: Sequence[Shard]) -> Progress:

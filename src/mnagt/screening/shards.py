@@ -86,7 +86,7 @@ def predict_request(
     predictions = {}
     if len(molecules.kept):
         table = Table(name, {screen.smiles: request.smiles, **request.numbers}, range(len(chunk)))
-        rows, described = table.select(molecules.kept.tolist()), _described(trained)
+        rows, described = table.select(molecules.kept.tolist()), _descriptor_names(trained)
         graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
         predictions = trained.predict(graphs, None, pick_device(screen.device), level=screen.config.level)
     selected = SelectedGraphs(molecules.graphs, molecules.kept, [], chunk.columns, molecules.kept, notes)
@@ -110,7 +110,7 @@ def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[st
 
 def make_request(trained: TrainedModel, chunk: Chunk, smiles: str) -> Request:
     """What is asked of RDKit and of the model for a chunk."""
-    numbers, problems = read_numbers(chunk, _described(trained))
+    numbers, problems = read_numbers(chunk, _descriptor_names(trained))
     problems |= chunk.problems
     texts = ["" if row in problems else " ".join(text.split()) for row, text in enumerate(chunk.texts(smiles))]
     return Request(chunk, texts, numbers, problems)
@@ -123,7 +123,7 @@ def _complete(columns: dict[str, list[Any]], screen: Screen) -> dict[str, list[A
     return {name: columns[name] if name in columns else [None] * count for name in names}
 
 
-def _described(trained: TrainedModel) -> Sequence[str]:
+def _descriptor_names(trained: TrainedModel) -> Sequence[str]:
     return trained.columns.get(descriptor_columns.KIND, ())
 
 
