@@ -10,7 +10,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.registry import category_meanings
 from mnagt.devices import pick_device
-from mnagt.errors import InputError, join_names
+from mnagt.errors import InputError, count, join_names
 from mnagt.explain.attribution import DeletionCurve
 from mnagt.explain.config import ExplainConfig
 from mnagt.explain.explanation import Explanation, check_by_deletion, explain
@@ -96,10 +96,10 @@ def explain_to(
     )
     write_text(out, page)
     lines = [
-        f"graphs explained: {len(found)}, drawn: {len(drawn)}, in {out}",
-        f"deletion: area ratio {_describe_ratio(zeroed)} with nodes set to zero, {_describe_ratio(removed)} with nodes "
-        f"removed, over {zeroed.graphs} of them; below 1 is better than a random order",
-        f"the colours are {zeroed.verdict} for these graphs, as far as nodes set to zero tell",
+        f"{count(len(found), 'graph')} explained, {len(drawn)} of them drawn in {out}",
+        f"the colours are {zeroed.verdict}, as far as {count(zeroed.graphs, 'graph')} with nodes set to zero can tell",
+        f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
+        f"{_describe_ratio(removed)} with nodes removed",
     ]
     apart = ["the random forest"] * (weight is not None) + ["what descriptors contribute"] * bool(described)
     return [*lines, *(f"{what} is part of the prediction and not of the colours" for what in apart)]

@@ -79,7 +79,7 @@ def read_molecules(
     """Read a table of molecules.
 
     Args:
-        path: A CSV, TSV, .smi or SDF file. Empty cells, 'nan' and 'NA' are missing values.
+        path: A CSV, TSV, .smi or SDF file. Empty cells, 'nan', 'NA', 'n/a' and 'null' are missing values.
         smiles: The column of SMILES, where it cannot be guessed.
         targets: The target columns, where they cannot be guessed.
         task: 'single-label', 'multi-label', 'regression', or a task that the targets must fit. 'auto': one column of

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
 from mnagt.data.readers import rdkit_worker
-from mnagt.errors import InputError, join_names, quote
+from mnagt.errors import InputError, join_names, quote, suggest
+from mnagt.files import suggest_file
 from mnagt.registry import TASK_CHOICES, lookup
 from mnagt.tasks import TASKS, MultiLabel, Regression, SingleLabel, Task, Unlabelled
 from mnagt.tasks.target_column import BOUNDS, MISSING, TargetColumn, convert_decimal_commas, parse_binary, parse_number
@@ -107,7 +108,7 @@ class Table:
             return tuple(dict.fromkeys(found))
         found = [c for c in self.columns if c not in others and c.strip().lower() not in _NO_TARGETS]
         if len(found) > 1:
-            raise InputError(f"{self.label}: which columns are to be learned? Name them (--target); {self._available}")
+            raise InputError(f"{self.label}: which column is the target? Name it (--target); {self._available}")
         return tuple(found)
 
     def _expand_name(self, name: str, others: Collection[str]) -> list[str]:
@@ -143,7 +144,8 @@ class Table:
     def check_column(self, name: str, option: str) -> str:
         """The name; an error that mentions the command line's ``option`` where there is no such column."""
         if name not in self.columns:
-            raise InputError(f"{self.label}: no column {quote(name)} (--{option}); {self._available}")
+            hint = suggest(name, self.columns)
+            raise InputError(f"{self.label}: no column {quote(name)} (--{option}); {hint}{self._available}")
         return name
 
     @property
@@ -204,7 +206,8 @@ def read_table(path: Path, *, may_lack_header: bool = False) -> Table:
     Its columns are then called ``smiles``, ``column 2``, ...
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such file; give a table of molecules ({', '.join(TABLES)}, each also as .gz)")
+        hint = suggest_file(path) or f"give a table of molecules ({', '.join(TABLES)}, each also as .gz)"
+        raise InputError(f"{path}: no such file; {hint}")
     return parse_table(path, read_text(path), may_lack_header=may_lack_header)
 
 
