@@ -5,7 +5,7 @@ import sys
 import textwrap
 
 from mnagt.data.readers import rdkit_worker
-from mnagt.data.readers.smiles import pack_parts
+from mnagt.data.readers.smiles import read_smiles
 from mnagt.screening import molecule_reader as module
 from mnagt.screening.molecule_reader import MoleculeReader
 
@@ -32,11 +32,11 @@ def test_a_molecule_that_ends_the_process_is_refused_and_the_others_are_read(mon
     smiles = ["CCO", "C", "N#N", "C1CC", "CCC"]
     with MoleculeReader() as reader:
         reader.send(smiles)
-        read = pack_parts("toys", smiles, reader.receive())
+        read = read_smiles(smiles, parts=reader.receive())
         assert read.kept.tolist() == [0, 1, 4]
         assert read.graphs.sizes.tolist() == [3, 1, 3]
         refused = {each.row: each.reason for each in read.refused}
         assert refused[2] == "RDKit's process ended on it, with status 11"
         assert refused.keys() == {2, 3}
         reader.send(["CC"])
-        assert pack_parts("toys", ["CC"], reader.receive()).graphs.sizes.tolist() == [2]
+        assert read_smiles(["CC"], parts=reader.receive()).graphs.sizes.tolist() == [2]

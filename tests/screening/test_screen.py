@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from screening.conftest import write_csv
 
-from mnagt import predict, screen
+from mnagt import RunConfig, SplitConfig, TrainConfig, predict, screen, train
 from mnagt.cli import main
 from mnagt.errors import InputError
 from mnagt.experiments.executors import RAY_ENVIRONMENT, RayConfig
@@ -51,6 +51,31 @@ def test_a_screening_gives_what_predict_gives(model, tmp_path):
     assert done.refused == sum(note is not None for note in expected["note"]) > 0
     found = [float(row["p(active)"]) for row in rows if not row["note"]]
     assert found == pytest.approx([p for p in expected["p(active)"] if p is not None], abs=1e-6)
+
+
+def test_rows_of_two_molecules_and_columns_of_numbers_are_read_as_predict_reads_them(tmp_path):
+    train_on = tmp_path / "train.csv"
+    lines = [f"{'C' * (n % 9 + 1)}O,{'C' * (n // 9 + 1)},{n / 2},{n % 2}" for n in range(40)]
+    train_on.write_text("solute,solvent,heat,y\n" + "\n".join(lines) + "\n")
+    read = {"smiles": "solute,solvent", "targets": ("y",), "split": SplitConfig("random"), "device": "cpu"}
+    settings = {"dim": 8, "depth": 1, "descriptors": ("heat",)}
+    config = RunConfig(str(train_on), "gin", settings, TrainConfig(epochs=1), **read)
+    train(config, tmp_path / "run")
+    path = tmp_path / "in.csv"
+    path.write_text("solute,solvent,heat\nCCO,C,1\nC1CC,CC,2\nCO,not,3\nCO,CC,warm\nCO,CC,\nCO,CCC,2.5\n")
+    screen(tmp_path / "run", [path], tmp_path / "out", jobs=1)
+    rows = read_rows(tmp_path / "out")
+    assert [row["note"] for row in rows[:4]] == [
+        "",
+        "column 'solute': not a SMILES",
+        "column 'solvent': not a SMILES",
+        "'warm' is no number, as heat has to be",
+    ]
+    path.write_text(path.read_text().replace("warm", "nan"))
+    expected = predict(tmp_path / "run", str(path))
+    assert [row["note"] or None for row in rows][4:] == expected["note"][4:] == [None, None]
+    for row in (0, 4, 5):
+        assert float(rows[row]["p(1)"]) == pytest.approx(expected["p(1)"][row], abs=1e-6)
 
 
 def test_a_screening_that_was_stopped_goes_on(model, tmp_path, monkeypatch):

@@ -73,6 +73,7 @@ COMMANDS = {
         "predictions for tables of molecules of any size",
         predict.run_screen,
         predict.screen_options,
+        "mnagt serve {model}",
     ),
     "calibrate": Command(
         "calibrate a model's probabilities",

@@ -12,7 +12,7 @@ class ScreenConfig(Settings):
     """What a screening writes. It goes on only with the settings that it was begun with."""
 
     smiles: str | None = None
-    """The column of SMILES; by default named as in training, or guessed."""
+    """The column of SMILES, or several with commas between; by default named as in training, or guessed."""
     top_k: Annotated[int, Ge(0), Le(10_000)] = 0
     """Rows that are the best by one column, kept in top.csv; 0 for none."""
     by: str | None = None

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, join_names, quote
 from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.files import hold_lock, make_folder, read_json, write_record
+from mnagt.graphs.molecules import find_molecule_format
 from mnagt.inference.model_folder import TrainedModel
+from mnagt.inference.predict import find_smiles_columns
 from mnagt.inference.weights import CALIBRATION, CONFIG, DOMAIN, WEIGHTS
 from mnagt.runs.folder import list_runs
 from mnagt.screening.best_rows import BestRow, keep_best, write_best
@@ -101,7 +102,7 @@ def screen(
             hold_lock(out / ".lock", f"{out}: another process screens into it; wait, or choose another folder (--out)")
         )
         trained = load_once(str(model), config.level is not None, device)
-        if trained.model.features != FEATURES:
+        if find_molecule_format(trained.model.features) is None:
             raise InputError(f"{model}: screened are molecules, and this model reads other graphs; use mnagt predict")
         fingerprint, paths = _digest_model(model), find_inputs([str(name) for name in inputs], out)
         if not (out / PLAN).exists():
@@ -110,7 +111,7 @@ def screen(
         plan = read_json(out / PLAN)
         _check_plan(plan, out, fingerprint, paths, config)
         files, shards = _read_shards(plan)
-        job = Screen(str(model), str(out), plan["smiles"], plan["added"], config, device)
+        job = Screen(str(model), str(out), tuple(plan["smiles"]), plan["added"], config, device)
         progress = _load_progress(job, shards)
         before = progress.total("rows")
         _screen_shards(job, shards, progress, jobs, ray)
@@ -181,8 +182,7 @@ def _make_plan(
                 f"{join_names(files[0].columns)}; screen files with other columns by themselves"
             )
     table = Table(files[0].path, {name: [] for name in files[0].columns}, [])
-    in_training = trained.origin.get("run", {}).get("smiles")
-    smiles = table.find_smiles_column(config.smiles or (in_training if in_training in table.columns else None))
+    smiles = find_smiles_columns(table, trained, config.smiles)
     added = _find_added(trained, files[0].columns, smiles, config)
     shards = cut_shards(scanned, config.rows_per_shard, _SHARDS_PER_JOB * jobs)
     return {
@@ -195,17 +195,19 @@ def _make_plan(
     }
 
 
-def _find_added(trained: TrainedModel, columns: Sequence[str], smiles: str, config: ScreenConfig) -> dict[str, str]:
+def _find_added(
+    trained: TrainedModel, columns: Sequence[str], smiles: Sequence[str], config: ScreenConfig
+) -> dict[str, str]:
     """The columns that predictions add, found by predicting for methane, and their types."""
-    chunk = Chunk(0, {name: ["C" if name == smiles else None] for name in columns}, {})
-    request, job = make_request(trained, chunk, smiles), Screen("", "", smiles, {}, config, "cpu")
+    chunk = Chunk(0, {name: ["C" if name in smiles else None] for name in columns}, {})
+    request, job = make_request(trained, chunk, smiles), Screen("", "", tuple(smiles), {}, config, "cpu")
     with shared_reader() as reader:
-        reader.send(request.smiles)
+        reader.send(request.texts)
         found = predict_request(trained, request, reader.receive(), job)
     added = {name: name_type(values) for name, values in found.items() if name not in columns}
     note = list(added)[-1]
     if config.by is not None and (config.by not in found or config.by == note):
-        numbers = [name for name in found if name not in (smiles, note)]
+        numbers = [name for name in found if name not in (*smiles, note)]
         raise InputError(f"no column {quote(config.by)} of numbers (--by); there are: {join_names(numbers)}")
     return added | {note: "string"}
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from mnagt.data.readers import descriptor_columns
-from mnagt.data.readers.smiles import pack_parts
+from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.text_table import Table
 from mnagt.devices import pick_device
 from mnagt.files import write_atomically
+from mnagt.graphs.molecules import MoleculeFormat
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import SelectedGraphs
@@ -34,8 +35,8 @@ class Screen:
     """The folder of the model."""
     out: str
     """The folder of the output."""
-    smiles: str
-    """The column of SMILES."""
+    smiles: tuple[str, ...]
+    """The column of SMILES; of several components, the columns."""
     added: Mapping[str, str]
     """The columns beside those of the input, and Arrow's name of their types; the note comes last."""
     config: ScreenConfig
@@ -53,12 +54,17 @@ class Request:
     """Rows as RDKit and the model read them."""
 
     chunk: Chunk
-    smiles: list[str]
-    """Of each row; empty where it has a problem."""
+    smiles: list[tuple[str, ...]]
+    """Of each row; empty texts where it has a problem."""
     numbers: Mapping[str, list[str]]
     """The columns that the model reads beside the graph."""
     problems: dict[int, str]
     """What is wrong with rows, besides what RDKit finds."""
+
+    @property
+    def texts(self) -> list[str]:
+        """All SMILES, one after the other."""
+        return [text for row in self.smiles for text in row]
 
 
 def screen_shard(screen: Screen, shard: Shard) -> dict[str, Any]:
@@ -81,11 +87,11 @@ def predict_request(
 ) -> dict[str, list[Any]]:
     """The columns of the input and those of predictions, for molecules that RDKit has read (``parts``)."""
     name, chunk = Path(screen.out).name, request.chunk
-    molecules = pack_parts(name, request.smiles, parts)
-    notes = {row.row: row.reason for row in molecules.refused} | request.problems
+    molecules = read_smiles(request.smiles, name=name, row_format=MoleculeFormat(len(screen.smiles)), parts=parts)
+    notes = {row.row: row.explain(screen.smiles) for row in molecules.refused} | request.problems
     predictions = {}
     if len(molecules.kept):
-        table = Table(name, {screen.smiles: request.smiles, **request.numbers}, range(len(chunk)))
+        table = Table(name, request.numbers, range(len(chunk)))
         rows, described = table.select(molecules.kept.tolist()), _descriptor_names(trained)
         graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
         predictions = trained.predict(graphs, None, pick_device(screen.device), level=screen.config.level)
@@ -100,7 +106,7 @@ def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[st
         for chunk in read_chunks(shard):
             request = make_request(trained, chunk, screen.smiles)
             parts = reader.receive() if waiting else []
-            reader.send(request.smiles)
+            reader.send(request.texts)
             if waiting:
                 yield waiting.chunk.first, _complete(predict_request(trained, waiting, parts, screen), screen)
             waiting = request
@@ -108,12 +114,13 @@ def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[st
             yield waiting.chunk.first, _complete(predict_request(trained, waiting, reader.receive(), screen), screen)
 
 
-def make_request(trained: TrainedModel, chunk: Chunk, smiles: str) -> Request:
+def make_request(trained: TrainedModel, chunk: Chunk, smiles: Sequence[str]) -> Request:
     """What is asked of RDKit and of the model for a chunk."""
     numbers, problems = read_numbers(chunk, _descriptor_names(trained))
     problems |= chunk.problems
-    texts = ["" if row in problems else " ".join(text.split()) for row, text in enumerate(chunk.texts(smiles))]
-    return Request(chunk, texts, numbers, problems)
+    columns = [[" ".join(text.split()) for text in chunk.texts(name)] for name in smiles]
+    rows = [("",) * len(smiles) if row in problems else texts for row, texts in enumerate(zip(*columns, strict=True))]
+    return Request(chunk, rows, numbers, problems)
 
 
 def _complete(columns: dict[str, list[Any]], screen: Screen) -> dict[str, list[Any]]:

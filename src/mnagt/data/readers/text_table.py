@@ -92,6 +92,22 @@ class Table:
             raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
         return found[0]
 
+    def find_smiles_columns(self, names: str | None = None) -> tuple[str, ...]:
+        """The columns ``names``, with commas between several, or else the one with a usual name for SMILES."""
+        found = [self.find_smiles_column(name) for name in self.split_names(names)]
+        if len(set(found)) < len(found):
+            raise InputError(f"{self.label}: --smiles names a column twice; name a column for each component")
+        return tuple(found)
+
+    def split_names(self, names: str | None) -> Sequence[str | None]:
+        """The parts of ``names`` between commas; all of it where that is a column."""
+        return [names] if names is None or names in self.columns else [name.strip() for name in names.split(",")]
+
+    def read_rows(self, columns: Sequence[str]) -> list[tuple[str, ...]]:
+        """The SMILES of each row in these columns, without needless spaces."""
+        cells = [[" ".join(text.split()) for text in self.column(name)] for name in columns]
+        return list(zip(*cells, strict=True))
+
     def find_name_column(self) -> str | None:
         """The first column with a usual name for names or identifiers of molecules, if there is one."""
         by_name = {column.strip().lower().replace(" ", "_"): column for column in reversed(list(self.columns))}
