@@ -1,4 +1,4 @@
-"""Commands for a trained model: evaluate, predict, calibrate, explain, embed, monitor, export, serve."""
+"""Commands for a trained model: evaluate, predict, screen, calibrate, explain, embed, monitor, export, serve."""
 
 import argparse
 import csv
@@ -10,14 +10,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mnagt.cli.experiments import engine_options, read_ray
 from mnagt.cli.options import add_options, print_scores, print_table, read_options
-from mnagt.cli.training import column_options, name_new_graphs
-from mnagt.errors import InputError
+from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs
+from mnagt.errors import InputError, count
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
 from mnagt.serve.config import ServeConfig
+
+if TYPE_CHECKING:
+    from mnagt.tasks import IntervalCoverage
 
 
 def model_options(parser: argparse.ArgumentParser, words: Sequence[str], **model: Any) -> None:
@@ -31,7 +35,7 @@ _DESCRIPTORS = "table with the columns that the model reads beside the graphs [t
 def input_options(parser: argparse.ArgumentParser) -> None:
     """What ``_read_inputs`` reads, and the data set."""
     parser.add_argument("dataset", help="name or path of a data set, a SMILES, or a Python file")
-    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES in a table [guessed from names]")
+    parser.add_argument("--smiles", metavar="COLUMN[,...]", help=SMILES_HELP)
     parser.add_argument("--descriptors", metavar="FILE", help=_DESCRIPTORS)
     parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, rows or functions, counted from 0")
 
@@ -123,6 +127,35 @@ def _write_csv(table: dict[str, list], file: Any) -> None:
     writer.writerows(zip(*table.values(), strict=True))
 
 
+def screen_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.screening.config import ScreenConfig
+
+    parser.add_argument("model", type=Path, help="folder of a run, or of several runs (an ensemble)")
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files of molecules, folders of files, or patterns")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the predictions")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes, each with one for RDKit [one a CPU]")
+    add_options(parser, ScreenConfig, "output")
+    engine_options(parser)
+
+
+def run_screen(args: argparse.Namespace) -> None:
+    """Writes predictions for tables of molecules of any size: CSV, TSV, .smi (each also .gz) or Parquet. Rows are read,
+    predicted for and written shard by shard, in many processes. The same command goes on where another ended."""
+    from mnagt.screening.config import ScreenConfig
+    from mnagt.screening.screen import BEST, screen
+
+    config = ScreenConfig(**read_options(args, ScreenConfig))
+    done = screen(args.model, args.inputs, args.out, config, jobs=args.jobs, ray=read_ray(args), device=args.device)
+    print(
+        f"{done.rows:,} rows of {count(done.files, 'file')} in {args.out}; {done.refused:,} have no predictions (note)"
+    )
+    if done.new_rows:
+        print(f"{done.new_rows:,} of them now, in {done.seconds:,.1f} s: {done.new_rows / done.seconds:,.0f} a second")
+    if config.top_k:
+        print(f"the best by {config.by} are in {args.out / BEST}")
+
+
 def run_calibrate(args: argparse.Namespace) -> None:
     """Fits temperature scaling and the thresholds of prediction sets on the validation part, saves them in the model's
     folder for `mnagt predict`, and reports the calibration error on the test part, before and after."""
@@ -136,20 +169,23 @@ def run_calibrate(args: argparse.Namespace) -> None:
         rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
     if done.coverage:
-        has_normal = any(normal for _, normal in done.coverage.values())
+        has_uncalibrated = any(raw for _, raw in done.coverage.values())
         head = [
             f"{done.test_graphs:,} test graphs",
             "covered",
             "mean width",
-            *["normal: covered", "mean width"] * has_normal,
+            *["uncalibrated: covered", "mean width"] * has_uncalibrated,
         ]
-        pairs = {level: [each for each in pair if each is not None] for level, pair in done.coverage.items()}
         rows = [
-            [f"level {level:g}", *(f"{x:.3f}" for each in pair for x in (each.share, each.width))]
-            for level, pair in pairs.items()
+            [f"level {level:g}", *_format_coverage(conformal), *_format_coverage(raw) * has_uncalibrated]
+            for level, (conformal, raw) in done.coverage.items()
         ]
         print_table(head, rows)
     print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")
+
+
+def _format_coverage(coverage: "IntervalCoverage | None") -> list[str]:
+    return ["", ""] if coverage is None else [f"{coverage.share:.3f}", f"{coverage.width:.3f}"]
 
 
 def explain_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
