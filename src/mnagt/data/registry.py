@@ -151,7 +151,8 @@ def load_dataset(
             GraphML, a folder with tables of graphs, nodes and edges.
         root: Where a named data set is looked for, as NAME.zip, NAME/ or NAME/raw/, and downloaded to if missing;
             ``data_root()`` by default. MUTAG comes with the package.
-        smiles: The column of SMILES of a table, where it cannot be guessed.
+        smiles: The column of SMILES of a table, where it cannot be guessed; of several components of a row, their
+            columns ('solute,solvent').
         targets: The target columns of a table or of your own graphs, where they cannot be guessed.
         task: The kind of targets; see ``read_molecules``, which also reports the rows that it left out.
         group: The column that a split reads: whose groups stay together, or, as a ``SplitColumn``, with the part

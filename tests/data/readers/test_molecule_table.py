@@ -315,6 +315,7 @@ def test_the_documented_code_runs(run_folder, tmp_path, monkeypatch, capsys):
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     shutil.copytree(run_folder, tmp_path / "runs" / "mine")
     (tmp_path / "my.csv").write_text("smiles,active\nC,yes\nCC,no\nC(,no\n")
+    (tmp_path / "solubility.csv").write_text("solute,solvent,logs\nCCO,O,1.5\nC,CCO,2\n")
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "molecules.md", "exec"), {})
     assert capsys.readouterr().out == "4 C( not a SMILES\n"

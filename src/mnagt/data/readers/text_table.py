@@ -92,6 +92,22 @@ class Table:
             raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
         return found[0]
 
+    def find_smiles_columns(self, names: str | None = None) -> tuple[str, ...]:
+        """The columns ``names``, with commas between several, or else the one with a usual name for SMILES."""
+        found = [self.find_smiles_column(name) for name in self.split_names(names)]
+        if len(set(found)) < len(found):
+            raise InputError(f"{self.label}: --smiles names a column twice; name a column for each component")
+        return tuple(found)
+
+    def split_names(self, names: str | None) -> Sequence[str | None]:
+        """The parts of ``names`` between commas; all of it where that is a column."""
+        return [names] if names is None or names in self.columns else [name.strip() for name in names.split(",")]
+
+    def read_rows(self, columns: Sequence[str]) -> list[tuple[str, ...]]:
+        """The SMILES of each row in these columns, without needless spaces."""
+        cells = [[" ".join(text.split()) for text in self.column(name)] for name in columns]
+        return list(zip(*cells, strict=True))
+
     def find_name_column(self) -> str | None:
         """The first column with a usual name for names or identifiers of molecules, if there is one."""
         by_name = {column.strip().lower().replace(" ", "_"): column for column in reversed(list(self.columns))}
@@ -208,13 +224,15 @@ def read_table(path: Path, *, may_lack_header: bool = False) -> Table:
     if not path.is_file():
         hint = suggest_file(path) or f"give a table of molecules ({', '.join(TABLES)}, each also as .gz)"
         raise InputError(f"{path}: no such file; {hint}")
-    text = read_text(path)
+    return parse_table(path, read_text(path), may_lack_header=may_lack_header)
+
+
+def parse_table(path: Path, text: str, *, may_lack_header: bool = False) -> Table:
+    """The table whose file ``path`` holds ``text``; see ``read_table``."""
     if not text.strip():
         raise InputError(f"{path}: the file is empty; give a table with a header and a row a molecule")
-    suffix = Path(str(path).lower().removesuffix(".gz")).suffix
-    if suffix in (".smi", ".smiles"):
+    if (delimiter := find_delimiter(path, text.split("\n", 1)[0])) is None:
         return _parse_smiles_lines(path, text)
-    delimiter = "\t" if suffix == ".tsv" else max(",;\t", key=text.split("\n", 1)[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows, lines, limit = [], [], csv.field_size_limit(_MAX_FIELD_BYTES)
     try:
@@ -238,6 +256,14 @@ def read_table(path: Path, *, may_lack_header: bool = False) -> Table:
     if twice := [name for name, count in Counter(columns).items() if count > 1]:
         raise InputError(f"{path}, line 1: column {quote(twice[0])} is there twice; rename one")
     return _make_table(path, columns, rows, lines)
+
+
+def find_delimiter(path: Path, header: str) -> str | None:
+    """What is between the fields of a table with this first line; None for .smi files, which have spaces."""
+    suffix = Path(str(path).lower().removesuffix(".gz")).suffix
+    if suffix in (".smi", ".smiles"):
+        return None
+    return "\t" if suffix == ".tsv" else max(",;\t", key=header.count)
 
 
 def read_text(path: Path) -> str:
@@ -295,7 +321,7 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
         kind = task
         if task == "auto":
             kind = _guess_from_one(*columns) if len(columns) == 1 else _guess_from_several(columns)
-            _log.info("%s: %s taken as %s", table.label, ", ".join(names), kind)
+            _log.info("%s: the task for %s is %s (--task sets another)", table.label, ", ".join(names), kind)
         task = lookup(TASKS, kind, "task").from_columns(columns)
         _report_outliers(task, columns)
     return task, task.parse_targets(columns), has_any_target(table, names)
