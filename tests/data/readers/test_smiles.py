@@ -86,7 +86,8 @@ ODD = [
     *GOOD, "[C+6]", "[U]", "[238U+5]", "[CH3]", "[C]", "[Fe+2]", "S(F)(F)(F)(F)(F)F", "P(Cl)(Cl)(Cl)(Cl)Cl", "[BH4-]",
     "[NH3]->[Pt](Cl)(Cl)<-[NH3]", "C[Si@@](F)(Cl)Br", "F[Pt@SP1](Cl)(Br)I", "C/C=C\\C", "O=[N+]([O-])c1ccccc1", "C#N",
     "[Cr]$[Cr]", "c1ccc2c(c1)[nH]cc2", "CN(=O)=O", "[SiH4]", "[O-][Cl+3]([O-])([O-])[O-]", "[CH2]=C=[CH2]",
-    "OCl(=O)(=O)=O", "CN=N#N", "CP(=O)(O)O", "C1=CSC=C1", "O=c1ccocc1", "C%10CC%10C#C", "B", "N->B", "C~C", "c:1:c:c:c:c:c:1",
+    "OCl(=O)(=O)=O", "CN=N#N", "CP(=O)(O)O", "C1=CSC=C1", "O=c1ccocc1", "C%10CC%10C#C", "B", "N->B", "C~C",
+    "c:1:c:c:c:c:c:1",
 ]  # fmt: skip
 
 
