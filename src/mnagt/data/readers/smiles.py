@@ -27,6 +27,7 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import rdkit_worker
 from mnagt.data.readers.ogb import Links, pack_molecules
+from mnagt.data.readers.rdkit_worker import remove_maps, split_reaction
 from mnagt.data.splits import Split, ordered_group_split
 from mnagt.errors import InputError, quote
 from mnagt.graphs.molecules import MOLECULES, MoleculeFormat
@@ -95,11 +96,12 @@ def read_smiles(
         smiles: The molecules. A tuple or list of SMILES is a row of several components.
         name: The name of the data set.
         workers: Processes that read many molecules; one a core by default.
-        row_format: What each row has to hold; by default what the first does.
+        row_format: What each row has to hold; by default as many SMILES as the first, or a reaction if most are.
 
     Returns:
         The graphs, and those SMILES that RDKit cannot read or that have over ``rdkit_worker.MAX_SMILES_LENGTH``
-        characters. A row of several components is one graph, whose last node column is the component.
+        characters. A row of several components is one graph, whose last node column is the component. A reaction
+        (``reactants>>products``) is its condensed graph, with the columns ``REACTIONS``.
 
     >>> from mnagt import read_smiles
     >>> read_smiles(["CCO", "c1ccccc1"]).graphs.sizes.tolist()
@@ -108,11 +110,11 @@ def read_smiles(
     [0, 0, 0, 1]
     """
     cells = [[" ".join(text.split()) for text in ([row] if isinstance(row, str) else row)] for row in smiles]
-    row_format = row_format or MoleculeFormat(len(cells[0]) if cells else 1)
+    row_format = row_format or guess_format(cells)
     count = row_format.components
     wrong = {row: f"{len(each)} SMILES where {count} belong" for row, each in enumerate(cells) if len(each) != count}
     texts = [text for row, each in enumerate(cells) for text in ([""] * count if row in wrong else each)]
-    parts, reasons = _read_texts(texts, name, workers)
+    parts, reasons = _read_texts("reaction_rows" if row_format.is_reaction else "graph_rows", texts, name, workers)
     parts, kept = _join_components(parts, count)
     refused = []
     for row in sorted({text // count for text in reasons}):
@@ -136,10 +138,23 @@ class _FlatMolecules(NamedTuple):
     ends: NDArray[np.integer]
 
 
-def _read_texts(texts: Sequence[str], name: str, workers: int | None) -> tuple[_FlatMolecules, dict[int, str]]:
+def guess_format(rows: Sequence[Sequence[str]]) -> MoleculeFormat:
+    """The format of rows of SMILES: as many components as the first has, or reactions if most rows are.
+
+    >>> guess_format([["[CH3:1]Br>>[CH3:1]O"]]).is_reaction
+    True
+    """
+    components = len(rows[0]) if rows else 1
+    reactions = sum(is_reaction(row[0]) for row in rows if len(row) == 1)
+    return MoleculeFormat(components, is_reaction=components == 1 and 2 * reactions > len(rows))
+
+
+def _read_texts(
+    function: str, texts: Sequence[str], name: str, workers: int | None
+) -> tuple[_FlatMolecules, dict[int, str]]:
     """The atoms and bonds of all SMILES, and why some are refused."""
     parts, reasons, done, spoken = [], {}, 0, time.monotonic()
-    for part in run_rdkit("graph_rows", texts, workers):
+    for part in run_rdkit(function, texts, workers):
         parts.append(part)
         reasons |= {done + row: why for row, why in part["reasons"]}
         done += len(part["sizes"])
@@ -184,7 +199,7 @@ def get_smiles(dataset: PackedDataset) -> list[str]:
 
 
 def find_scaffolds(smiles: Sequence[str], *, workers: int | None = None) -> list[str]:
-    """The Bemis-Murcko scaffold of each molecule, as SMILES; of several components that of the first.
+    """The Bemis-Murcko scaffold of each molecule, as SMILES: of the first component, or of the reactants.
 
     >>> find_scaffolds(["Cc1ccccc1", "CCO"])
     ['c1ccccc1', '']
@@ -193,8 +208,14 @@ def find_scaffolds(smiles: Sequence[str], *, workers: int | None = None) -> list
 
 
 def first_components(smiles: Sequence[str]) -> list[str]:
-    """The molecules by which rows are split: the first component of each."""
-    return [text.split(SEPARATOR)[0] for text in smiles]
+    """The molecules by which rows are split: the first component of each, and the reactants of a reaction."""
+    first = [text.split(SEPARATOR)[0] for text in smiles]
+    return [remove_maps(split_reaction(text)[0]) if is_reaction(text) else text for text in first]
+
+
+def is_reaction(text: str) -> bool:
+    """Whether a text is of the form ``reactants>agents>products``."""
+    return ">" in text and len(split_reaction(text)) > 1
 
 
 def scaffold_split(
