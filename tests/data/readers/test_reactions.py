@@ -132,6 +132,11 @@ def test_what_is_wrong_with_a_reaction_is_named(reaction, reason):
     assert reason in refused.reason
 
 
+def test_a_component_is_no_reaction():
+    (refused,) = read_smiles([("CCO", "O"), (SUBSTITUTION, "O")]).refused
+    assert refused.explain(["rxn", "solvent"]) == "column 'rxn': a reaction where a molecule belongs"
+
+
 def test_a_table_without_maps_is_refused_with_the_remedy(tmp_path):
     table = write(tmp_path / "plain.csv", [("CBr.O>>CO.Br", "1"), ("CCl.O>>CO.Cl", "2")])
     with pytest.raises(

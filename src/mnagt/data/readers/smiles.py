@@ -115,6 +115,8 @@ def read_smiles(
     wrong = {row: f"{len(each)} SMILES where {count} belong" for row, each in enumerate(cells) if len(each) != count}
     texts = [text for row, each in enumerate(cells) for text in ([""] * count if row in wrong else each)]
     parts, reasons = _read_texts("reaction_rows" if row_format.is_reaction else "graph_rows", texts, name, workers)
+    if not row_format.is_reaction:
+        reasons |= {text: "a reaction where a molecule belongs" for text in reasons if is_reaction(texts[text])}
     parts, kept = _join_components(parts, count)
     refused = []
     for row in sorted({text // count for text in reasons}):
