@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mnagt import InputError, evaluate, load_model, predict, read_molecules, read_smiles
+from mnagt import InputError, evaluate, load_model, predict, read_molecules, read_smiles, screen
 from mnagt.cli import main
 from mnagt.data.readers.smiles import find_duplicates, find_scaffolds
 from mnagt.experiments.compare import default_models
@@ -215,3 +215,14 @@ def test_the_service_takes_reactions(run_folder):
     read = read_request(PredictRequest(smiles=[*rows, "CBr>>CO"]), trained, ServeConfig())
     assert trained.predict(read.graphs)["energy"] == pytest.approx(trained.predict(rows)["energy"])
     assert "map the atoms" in read.errors[2]
+
+
+def test_reactions_are_screened(run_folder, tmp_path):
+    rows = [(text,) for text, _ in list_substitutions()[:5]]
+    table = write(tmp_path / "many.csv", [*rows, ("CBr>>CO",)], "rxn")
+    done = screen(run_folder, [table], tmp_path / "out", jobs=1)
+    assert (done.rows, done.refused) == (6, 1)
+    with next((tmp_path / "out").glob("part-*.csv")).open(newline="") as file:
+        found = [row["energy"] for row in csv.DictReader(file)]
+    expected = predict(run_folder, str(table), device="cpu")["energy"]
+    assert [float(energy) for energy in found[:5]] == pytest.approx(expected[:5], abs=1e-5)
