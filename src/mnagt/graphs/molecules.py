@@ -61,7 +61,7 @@ def find_molecule_format(features: Features) -> MoleculeFormat | None:
     if features == REACTIONS:
         return MoleculeFormat(is_reaction=True)
     others = features.nodes.labels[len(ATOMS) :]
-    found = MoleculeFormat(*others) if len(others) < 2 else MoleculeFormat()
+    found = MoleculeFormat(components=others[0]) if len(others) == 1 else MoleculeFormat()
     return found if found.features == features else None
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -93,7 +94,8 @@ def predict_request(
     if len(molecules.kept):
         table = Table(name, request.numbers, range(len(chunk)))
         rows, described = table.select(molecules.kept.tolist()), _descriptor_names(trained)
-        graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
+        with _log_errors_only(descriptor_columns.__name__):  # a chunk's notice would say how many rows lack a number
+            graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
         predictions = trained.predict(graphs, None, pick_device(screen.device), level=screen.config.level)
     selected = SelectedGraphs(molecules.graphs, molecules.kept, [], chunk.columns, molecules.kept, notes)
     return selected.join(predictions)
@@ -139,8 +141,19 @@ def _descriptor_names(trained: TrainedModel) -> Sequence[str]:
     return trained.columns.get(descriptor_columns.KIND, ())
 
 
+@contextmanager
+def _log_errors_only(name: str) -> Iterator[None]:
+    """Within this, a logger reports errors only."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 @lru_cache(maxsize=1)
 def load_once(model: str, is_calibrated: bool, device: str) -> TrainedModel:
-    """The model, which a process loads once; and of rows without a number only their number would be logged."""
-    logging.getLogger(descriptor_columns.__name__).setLevel(logging.ERROR)
+    """The model, which a process loads once."""
     return load_models([model], is_calibrated=is_calibrated, device=device)

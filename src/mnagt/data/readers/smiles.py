@@ -98,7 +98,8 @@ def read_smiles(
         name: The name of the data set.
         workers: Processes that read many molecules; one a core by default.
         row_format: What each row has to hold; by default as many SMILES as the first, or a reaction if most are.
-        parts: What RDKit has read of all SMILES, by the function that ``get_function`` names; by default they are read now.
+        parts: What RDKit has read of all SMILES, by the function that ``get_function`` names; by default they are read
+            now.
 
     Returns:
         The graphs, and those SMILES that RDKit cannot read or that have over ``rdkit_worker.MAX_SMILES_LENGTH``
