@@ -23,6 +23,10 @@ _HYBRIDS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 _BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 _ARROW = re.compile("(?<!-)>")
 """Between reactants, agents and products; ``->`` is a dative bond."""
+Kinds = defaultdict[tuple, int]
+Append = Callable[[Any, list[int], list[int], list[int]], None]
+_PLAIN = re.compile(r"(?:[A-Za-z0-9()=#%.-]++|\[(?:[BCNOPSFIbcnops]|Cl|Br|Si|Se|se)(?:H[0-9]?)?(?:[+-][0-9]?){0,2}\])+")
+"""SMILES without stereo, metals and unusual bonds: no chirality, no stereo and single to triple or aromatic bonds."""
 _STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
 
 
@@ -33,20 +37,15 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     ``ends`` (the first and last atom of each bond) have the rows of all, end to end. ``reasons`` are pairs of a row
     and why it is refused.
     """
-    from rdkit.Chem import Atom, Bond, MolFromSmiles
+    from rdkit.Chem import MolFromSmiles
     from rdkit.rdBase import BlockLogs
 
     # RDKit is asked for one atom at a time, so this is where the time goes: each kind of atom or bond gets a
     # number when it first occurs, and only kinds are translated into columns.
     atom_kinds, bond_kinds = (defaultdict[tuple, int](count().__next__) for _ in range(2))
-    number, chirality, degree = Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetTotalDegree
-    charge, hydrogens, radicals = Atom.GetFormalCharge, Atom.GetTotalNumHs, Atom.GetNumRadicalElectrons
-    hybrid, is_aromatic, is_in_ring = Atom.GetHybridization, Atom.GetIsAromatic, Atom.IsInRing
-    kind, stereo, is_conjugated = Bond.GetBondType, Bond.GetStereo, Bond.GetIsConjugated
-    first, last = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
-
-    atoms, bonds, ends = [], [], []
-    sizes, bond_counts, reasons = np.zeros(len(smiles), np.int64), np.zeros(len(smiles), np.int64), []
+    append_any, append_plain = _any_molecule(atom_kinds, bond_kinds), _plain_molecule(atom_kinds, bond_kinds)
+    atoms, bonds, ends, reasons = [], [], [], []
+    sizes, bond_counts = [0] * len(smiles), [0] * len(smiles)
     with BlockLogs():
         for row, text in enumerate(smiles):
             reason = _refusal(text)
@@ -55,24 +54,68 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
                 reasons.append((row, reason or _problem(text)))
                 continue
             sizes[row], bond_counts[row] = molecule.GetNumAtoms(), molecule.GetNumBonds()
-            atoms += [
-                atom_kinds[
-                    number(a), chirality(a), degree(a), charge(a), hydrogens(a),
-                    radicals(a), hybrid(a), is_aromatic(a), is_in_ring(a),
-                ]
-                for a in map(molecule.GetAtomWithIdx, range(sizes[row]))
-            ]  # fmt: skip
-            for b in map(molecule.GetBondWithIdx, range(bond_counts[row])):
-                bonds.append(bond_kinds[kind(b), stereo(b), is_conjugated(b)])
-                ends += first(b), last(b)
+            (append_plain if _PLAIN.fullmatch(text) else append_any)(molecule, atoms, bonds, ends)
+    kinds = np.array([*map(_atom_row, atom_kinds)], np.int8).reshape(-1, 9)[atoms]
+    sizes, bond_counts, ends = np.array(sizes, int), np.array(bond_counts, int), np.array(ends, np.int32).reshape(-1, 2)
+    first = np.repeat(np.cumsum(sizes) - sizes, bond_counts)
+    neighbours = np.bincount((ends + first[:, None]).ravel(), minlength=len(atoms))
+    hydrogens = np.array([kind[3] for kind in atom_kinds], int)[atoms]
+    kinds[:, 2] = np.minimum(neighbours + hydrogens, 11)
     return {
         "sizes": sizes,
         "bond_counts": bond_counts,
-        "atoms": np.array([*map(_atom_row, atom_kinds)], np.int8).reshape(-1, 9)[atoms],
+        "atoms": kinds,
         "bonds": np.array([*map(_bond_row, bond_kinds)], np.int8).reshape(-1, 3)[bonds],
-        "ends": np.array(ends, np.int32).reshape(-1, 2),
+        "ends": ends,
         "reasons": reasons,
     }
+
+
+def _any_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
+    """Appends a molecule's atoms and bonds, as numbers of their kinds, and the atoms that each bond joins."""
+    from rdkit.Chem import Atom, Bond
+
+    number, chirality, charge = Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetFormalCharge
+    hydrogens, radicals, hybrid = Atom.GetTotalNumHs, Atom.GetNumRadicalElectrons, Atom.GetHybridization
+    is_aromatic, is_in_ring = Atom.GetIsAromatic, Atom.IsInRing
+    kind, stereo, is_conjugated = Bond.GetBondType, Bond.GetStereo, Bond.GetIsConjugated
+    first, last = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
+
+    def append(molecule: Any, atoms: list[int], bonds: list[int], ends: list[int]) -> None:
+        for a in map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())):
+            key = (
+                number(a), chirality(a), charge(a), hydrogens(a),
+                radicals(a), hybrid(a), is_aromatic(a), is_in_ring(a),
+            )  # fmt: skip
+            atoms.append(atom_kinds[key])
+        for b in map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())):
+            bonds.append(bond_kinds[kind(b), stereo(b), is_conjugated(b)])
+            ends += first(b), last(b)
+
+    return append
+
+
+def _plain_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
+    """The same for ``_PLAIN`` SMILES. Getters that give an enum take three times as long as others: one is needed."""
+    from rdkit.Chem import Atom, Bond, BondStereo, BondType, ChiralType
+
+    number, charge, hydrogens = Atom.GetAtomicNum, Atom.GetFormalCharge, Atom.GetTotalNumHs
+    radicals, hybrid = Atom.GetNumRadicalElectrons, Atom.GetHybridization
+    is_aromatic, is_in_ring = Atom.GetIsAromatic, Atom.IsInRing
+    order, is_conjugated = Bond.GetBondTypeAsDouble, Bond.GetIsConjugated
+    first, last = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
+    types = {1.0: BondType.SINGLE, 1.5: BondType.AROMATIC, 2.0: BondType.DOUBLE, 3.0: BondType.TRIPLE}
+    achiral, no_stereo = ChiralType.CHI_UNSPECIFIED, BondStereo.STEREONONE
+
+    def append(molecule: Any, atoms: list[int], bonds: list[int], ends: list[int]) -> None:
+        for a in map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())):
+            key = number(a), achiral, charge(a), hydrogens(a), radicals(a), hybrid(a), is_aromatic(a), is_in_ring(a)
+            atoms.append(atom_kinds[key])
+        for b in map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())):
+            bonds.append(bond_kinds[types[order(b)], no_stereo, is_conjugated(b)])
+            ends += first(b), last(b)
+
+    return append
 
 
 def reaction_rows(reactions: Sequence[str]) -> dict[str, Any]:
@@ -150,16 +193,15 @@ def _condense(reactants: Any, agents: Any, products: Any) -> tuple[list[tuple[in
         )
     node_of = {product_maps[number]: maps[number] for number in product_maps.keys() & maps.keys()}
     for atom, node in node_of.items():
-        symbols = [side.GetAtomWithIdx(at).GetSymbol() for side, at in ((reactants, node), (products, atom))]
-        if symbols[0] != symbols[1]:
-            number = products.GetAtomWithIdx(atom).GetAtomMapNum()
-            raise ValueError(f"atom {number} is {symbols[0]} in the reactants and {symbols[1]} in the products")
+        old, now = reactants.GetAtomWithIdx(node), products.GetAtomWithIdx(atom)
+        if (before := old.GetSymbol()) != (after := now.GetSymbol()):
+            raise ValueError(f"atom {now.GetAtomMapNum()} is {before} in the reactants and {after} in the products")
     new = count(reactants.GetNumAtoms())
-    after = [node_of[atom] if atom in node_of else next(new) for atom in range(products.GetNumAtoms())]
+    product_nodes = [node_of[atom] if atom in node_of else next(new) for atom in range(products.GetNumAtoms())]
     unchanged = [next(new) for _ in range(agents.GetNumAtoms())]
-    sides = [[(reactants, range(reactants.GetNumAtoms())), (agents, unchanged)]]
-    sides.append([(products, after), (agents, unchanged)])
-    (atoms_before, bonds_before), (atoms_after, bonds_after) = map(_list_side, sides)
+    reactant_nodes = range(reactants.GetNumAtoms())
+    atoms_before, bonds_before = _list_side([(reactants, reactant_nodes), (agents, unchanged)])
+    atoms_after, bonds_after = _list_side([(products, product_nodes), (agents, unchanged)])
     bonds, reacting = {}, set()
     for ends in bonds_before | bonds_after:
         rows = bonds_before.get(ends), bonds_after.get(ends)
@@ -186,19 +228,17 @@ def _find_maps(side: Any, name: str) -> dict[int, int]:
     return atoms
 
 
-def _list_side(
-    molecules: Sequence[tuple[Any, Sequence[int]]],
-) -> tuple[dict[int, tuple[int, ...]], dict[tuple[int, int], tuple[int, ...]]]:
+def _list_side(molecules: Sequence[tuple[Any, Sequence[int]]]) -> tuple[dict[int, Any], dict[tuple[int, int], Any]]:
     """The columns of the atoms by node, and of the bonds by their nodes, of molecules with a node for each atom."""
     atoms, bonds = {}, {}
     for molecule, nodes in molecules:
         for atom in molecule.GetAtoms():
             kind = (
-                atom.GetAtomicNum(), _relative_chirality(atom, nodes), atom.GetTotalDegree(), atom.GetFormalCharge(),
-                atom.GetTotalNumHs(), atom.GetNumRadicalElectrons(), atom.GetHybridization(), atom.GetIsAromatic(),
-                atom.IsInRing(),
+                atom.GetAtomicNum(), _relative_chirality(atom, nodes), atom.GetFormalCharge(), atom.GetTotalNumHs(),
+                atom.GetNumRadicalElectrons(), atom.GetHybridization(), atom.GetIsAromatic(), atom.IsInRing(),
             )  # fmt: skip
-            atoms[nodes[atom.GetIdx()]] = _atom_row(kind)
+            row = _atom_row(kind)
+            atoms[nodes[atom.GetIdx()]] = (*row[:2], min(atom.GetTotalDegree(), 11), *row[3:])
         for bond in molecule.GetBonds():
             i, j = sorted((nodes[bond.GetBeginAtomIdx()], nodes[bond.GetEndAtomIdx()]))
             bonds[i, j] = _bond_row((bond.GetBondType(), bond.GetStereo(), bond.GetIsConjugated()))
@@ -214,22 +254,19 @@ def _relative_chirality(atom: Any, nodes: Sequence[int]) -> int:
 
 
 def _find_change(old: tuple[int, ...] | None, now: tuple[int, ...] | None, *, is_kept: bool) -> int:
-    """The change of a bond with these columns: kept, broken, formed or changed.
-
-    -1 for a bond of atoms that only one side has; ``is_kept`` says that one of them is on both.
-    """
+    """Whether a bond is kept, broken, formed or changed; -1 where neither of its atoms ``is_kept`` on both sides."""
     if old and now:
         return 0 if old[0] == now[0] else 3
     return -1 if not is_kept else 1 if old else 2
 
 
 def _atom_row(kind: tuple[Any, ...]) -> tuple[int, ...]:
-    """The last category of a column is whatever its others are not."""
-    number, chirality, degree, charge, hydrogens, radicals, hybrid, is_aromatic, is_in_ring = kind
+    """The last category of a column is whatever its others are not. The degree is left at 0."""
+    number, chirality, charge, hydrogens, radicals, hybrid, is_aromatic, is_in_ring = kind
     return (
         number - 1 if 1 <= number <= 118 else 118,
         min(int(chirality), 4),
-        min(degree, 11),
+        0,
         charge + 5 if -5 <= charge <= 5 else 11,
         min(hydrogens, 9),
         min(radicals, 5),
@@ -290,8 +327,8 @@ def scaffolds(smiles: Sequence[str]) -> dict[str, Any]:
 def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:
     """``keys``: the canonical SMILES of each molecule without salts, by which duplicates are found.
 
-    Salts and counter-ions of RDKit's list are removed and what is left is neutralised, unless no carbon is left. Of
-    reactions all sides are kept as they are, without map numbers.
+    Salts and counter-ions of RDKit's list are removed and what is left is neutralised, unless no carbon is left.
+    Reactions keep theirs.
     """
     from rdkit.Chem import MolFromSmiles, MolToSmiles
     from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
@@ -302,7 +339,7 @@ def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:
     with BlockLogs():
         for text in smiles:
             if len(sides := split_reaction(text)) > 1:
-                keys.append(">".join(MolToSmiles(MolFromSmiles(remove_maps(side))) for side in sides))
+                keys.append(">".join(MolToSmiles(MolFromSmiles(side)) for side in sides))
                 continue
             molecule = MolFromSmiles(text)
             if "." in text:
@@ -311,15 +348,6 @@ def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:
                     molecule = uncharger.uncharge(stripped)
             keys.append(MolToSmiles(molecule))
     return {"keys": keys}
-
-
-def remove_maps(smiles: str) -> str:
-    """The SMILES without map numbers.
-
-    >>> remove_maps("[CH3:1][OH:2]")
-    '[CH3][OH]'
-    """
-    return re.sub(r":\d+\]", "]", smiles)
 
 
 def fingerprints(smiles: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ their atoms and are no nodes, unless the SMILES has
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import rdkit_worker
 from mnagt.data.readers.ogb import Links, pack_molecules
-from mnagt.data.readers.rdkit_worker import remove_maps, split_reaction
+from mnagt.data.readers.rdkit_worker import split_reaction
 from mnagt.data.splits import Split, ordered_group_split
 from mnagt.errors import InputError, quote
 from mnagt.graphs.molecules import MOLECULES, MoleculeFormat
@@ -228,7 +229,12 @@ def find_scaffolds(smiles: Sequence[str], *, workers: int | None = None) -> list
 def first_components(smiles: Sequence[str]) -> list[str]:
     """The molecules by which rows are split: the first component of each, and the reactants of a reaction."""
     first = [text.split(SEPARATOR)[0] for text in smiles]
-    return [remove_maps(split_reaction(text)[0]) if is_reaction(text) else text for text in first]
+    return [_remove_maps(split_reaction(text)[0]) if is_reaction(text) else text for text in first]
+
+
+def _remove_maps(smiles: str) -> str:
+    """The SMILES without map numbers."""
+    return re.sub(r":\d+\]", "]", smiles)
 
 
 def is_reaction(text: str) -> bool:
@@ -253,7 +259,7 @@ def find_duplicates(smiles: Sequence[str], *, workers: int | None = None) -> Int
     """
     first: dict[tuple[str, ...], int] = {}
     rows = [text.split(SEPARATOR) for text in smiles]
-    texts = [text for row in rows for text in row]
+    texts = [_remove_maps(text) if is_reaction(text) else text for row in rows for text in row]
     keys = (key for part in run_rdkit("canonical_smiles", texts, workers) for key in part["keys"])
     found = [first.setdefault(tuple(islice(keys, len(row))), index) for index, row in enumerate(rows)]
     return torch.tensor(found, dtype=torch.long)
