@@ -171,9 +171,11 @@ def measure_ways(run: Run, dataset: PackedDataset) -> dict[str, dict[float, dict
     output = trained.outputs(dataset, run.split.test)
     ways: dict[str, dict[float, dict[str, float]]] = {"conformal": {}, "model": {}}
     for level in LEVELS:
-        ways["conformal"][level] = task.interval_coverage(output, target, calibration.threshold(level))._asdict()
+        (found,) = task.interval_coverage(output, target, calibration.threshold(level)).values()
+        ways["conformal"][level] = found._asdict()
         if (thresholds := task.model_thresholds(level)) is not None:
-            ways["model"][level] = task.interval_coverage(output, target, thresholds)._asdict()
+            (found,) = task.interval_coverage(output, target, thresholds).values()
+            ways["model"][level] = found._asdict()
     if not ways["model"]:
         table = DropoutEnsemble.sample(trained, SAMPLES).predict(dataset, run.split.test)
         value, spread = (torch.tensor(table[prefix + task.names[0]]) for prefix in ("", "spread "))
