@@ -153,7 +153,7 @@ def test_one_model_learns_classes_and_numbers_of_a_real_table(table, tmp_path, c
     assert set(found) >= {"size", "size p(small)", "size set(0.9)"}
     assert set(found["predicted size"]) <= {"small", "middle", "large"}
     assert main(["evaluate", run, "--dataset", str(table), "--device", "cpu"]) == 0
-    assert "mixed (active, carbons, size)" in (tmp_path / "run" / "model_card.md").read_text()
+    assert "mixed (active, carbons, size)" in "".join(card.read_text() for card in (tmp_path / "run").rglob("README.md"))
     trained = load_model(run)
     assert trained.task.describe() == "mixed (active, carbons, size)"
     graphs = load_dataset(table, targets=["active", "carbons", "size"])

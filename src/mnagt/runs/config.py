@@ -170,7 +170,8 @@ class RunConfig(Settings):
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
     smiles: str | None = None
-    """Column of SMILES in a table of molecules, where it cannot be guessed."""
+    """Column of SMILES in a table of molecules, where it cannot be guessed; of several components, their columns, with
+    commas between them."""
     targets: tuple[str, ...] | None = None
     """Columns to learn in a table or in graphs of your own, where they cannot be guessed."""
     task: Annotated[str, OneOf(TASK_CHOICES)] = "auto"

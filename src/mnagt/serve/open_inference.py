@@ -2,7 +2,8 @@
 
 A request has one input, called ``smiles``, ``graphs`` (each a graph as JSON text) or ``code``, of datatype BYTES. Each
 column of the predictions is an output. Models of molecules have one more, ``error``: why a SMILES could not be read, or
-nothing. Tensors are JSON; there is no binary extension.
+nothing. Tensors are JSON; there is no binary extension. Rows of several molecules
+are a tensor with a column for each.
 """
 
 import json
@@ -15,6 +16,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
 from mnagt.errors import InputError
+from mnagt.graphs.molecules import count_components
 from mnagt.inference.domain import DISTANCE
 from mnagt.serve.models import Models
 from mnagt.serve.schemas import ERROR, Graph, PredictRequest, list_input_kinds
@@ -96,7 +98,9 @@ def read_tensors(request: InferRequest) -> PredictRequest:
         raise InputError(f"inputs[0]: {len(texts)} texts, and the shape says {size}")
     level = request.parameters.level
     if given.name == "smiles":
-        return PredictRequest(smiles=texts, level=level)
+        columns = given.shape[1] if len(given.shape) == 2 else 1
+        rows: list[str | list[str]] = [texts[at : at + columns] for at in range(0, size, columns or 1)]
+        return PredictRequest(smiles=rows, level=level)
     if given.name == "code":
         if len(texts) != 1:
             raise InputError(f"inputs[0]: code is one text, got {len(texts)}")
@@ -158,14 +162,17 @@ def describe_tensors(service: Service, versions: list[str]) -> dict[str, Any]:
         columns = trained.decode(torch.zeros(1, trained.task.num_outputs))
         outputs = {name: _to_tensor(name, values).datatype for name, values in columns.items()}
     outputs |= {} if service.domain is None else {DISTANCE: "FP64"}
-    inputs = dict.fromkeys(list_input_kinds(trained), "BYTES")
+    inputs, components = dict.fromkeys(list_input_kinds(trained), "BYTES"), count_components(trained.model.features)
     if "smiles" in inputs:
         outputs.setdefault(ERROR, "BYTES")
     return {
         "name": service.key[0],
         "versions": versions,
         "platform": "mnagt",
-        "inputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in inputs.items()],
+        "inputs": [
+            {"name": name, "datatype": kind, "shape": [-1, components] if name == "smiles" and components > 1 else [-1]}
+            for name, kind in inputs.items()
+        ],
         "outputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in outputs.items()],
     }
 

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, Stri
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code_trees import Function, UnparsableError, encode_functions, parse_functions
-from mnagt.data.readers.smiles import FEATURES, get_smiles, read_smiles
+from mnagt.data.readers.smiles import get_smiles, read_smiles
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.molecules import MoleculeFormat, find_molecule_format
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.serve.config import ServeConfig
@@ -60,7 +61,10 @@ class PredictRequest(BaseModel):
         extra="forbid", json_schema_extra={"example": {"smiles": ["CC(=O)Oc1ccccc1C(=O)O"]}}, allow_inf_nan=False
     )
 
-    smiles: list[StrictStr] | None = Field(default=None, description="molecules, for a model trained on molecules")
+    smiles: list[StrictStr | list[StrictStr]] | None = Field(
+        default=None,
+        description="molecules, for a model trained on molecules; lists of SMILES, for one of several components",
+    )
     graphs: list[Graph] | None = None
     code: StrictStr | None = Field(default=None, description="Python source, for a model that names functions")
     level: Annotated[float, Field(gt=0, lt=1)] | None = Field(
@@ -106,7 +110,7 @@ class RequestGraphs(NamedTuple):
 def list_input_kinds(trained: TrainedModel) -> tuple[str, ...]:
     """The fields of a request that the model can read."""
     can_read = {
-        "smiles": trained.model.features == FEATURES,
+        "smiles": find_molecule_format(trained.model.features) is not None,
         "code": trained.code_vocabularies is not None,
         "graphs": True,
     }
@@ -154,11 +158,18 @@ def count_atoms(smiles: str) -> int:
     return len(_ATOM.findall(smiles))
 
 
-def _read_molecules(smiles: list[str], trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:
+def _read_molecules(
+    smiles: list[str | list[str]], trained: TrainedModel, limits: ServeConfig, check: Check
+) -> RequestGraphs:
     _check_count("smiles", len(smiles), limits)
-    _check_size("smiles", "characters", sum(map(len, smiles)), TEXT_PER_NODE * limits.max_nodes)
-    atoms = list(map(count_atoms, smiles))
-    excesses = (_find_excess(text, count, limits) for text, count in zip(smiles, atoms, strict=True))
+    row_format = find_molecule_format(trained.model.features)
+    assert row_format is not None
+    cells = [[row] if isinstance(row, str) else row for row in smiles]
+    _check_size(
+        "smiles", "characters", sum(len(text) for row in cells for text in row), TEXT_PER_NODE * limits.max_nodes
+    )
+    atoms = [sum(map(count_atoms, row)) for row in cells]
+    excesses = (_find_excess(row, count, row_format, limits) for row, count in zip(cells, atoms, strict=True))
     errors = {row: why for row, why in enumerate(excesses) if why}
     fitting = [row for row in range(len(smiles)) if row not in errors]
     ends = dict(zip(fitting, accumulate(atoms[row] for row in fitting), strict=True))
@@ -167,8 +178,8 @@ def _read_molecules(smiles: list[str], trained: TrainedModel, limits: ServeConfi
     for _, group in groupby(fitting, lambda row: ends[row] // ATOMS_AT_ONCE):
         check()
         rows = list(group)
-        read = read_smiles([smiles[row] for row in rows], name="smiles", workers=1)
-        errors |= {rows[refused.row]: refused.reason for refused in read.refused}
+        read = read_smiles([cells[row] for row in rows], name="smiles", workers=1, row_format=row_format)
+        errors |= {rows[refused.row]: refused.explain() for refused in read.refused}
         if len(read.graphs):
             parts.append(read.graphs)
     if not parts:
@@ -177,10 +188,13 @@ def _read_molecules(smiles: list[str], trained: TrainedModel, limits: ServeConfi
     return RequestGraphs(concatenate(parts), errors=errors)
 
 
-def _find_excess(text: str, atoms: int, limits: ServeConfig) -> str:
-    """Why a SMILES is too large to be read, or nothing."""
-    if len(text) > limits.max_text:
-        return f"{len(text):,} characters, at most {limits.max_text:,} are allowed"
+def _find_excess(texts: Sequence[str], atoms: int, row_format: MoleculeFormat, limits: ServeConfig) -> str:
+    """Why a row is too large to be read, or has not the SMILES that it needs; or nothing."""
+    if len(texts) != row_format.components:
+        expected = "one SMILES" if row_format.components == 1 else f"a list of {row_format.components} SMILES"
+        return f"the model reads {expected}, got {len(texts)}"
+    if (length := sum(map(len, texts))) > limits.max_text:
+        return f"{length:,} characters, at most {limits.max_text:,} are allowed"
     if atoms > limits.max_graph_nodes:
         return f"{atoms:,} nodes in one graph, at most {limits.max_graph_nodes:,} are allowed"
     return ""

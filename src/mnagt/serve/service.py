@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
+from mnagt.graphs.molecules import count_components
 from mnagt.inference.domain import Domain
 from mnagt.inference.drift import count_bins, measure_drift
 from mnagt.inference.export import OnnxModel, check_export
@@ -251,6 +252,7 @@ class Service:
             "task": task,
             "predicts": trained.task.describe(),
             "reads": list(list_input_kinds(trained)),
+            "components": count_components(trained.model.features),
             "features": asdict(trained.model.features),
             "is_calibrated": trained.calibration is not None,
             "gives_distances": self.domain is not None,
