@@ -109,7 +109,9 @@ def test_numbers_have_uncertainties_and_transforms_and_classes_have_weights():
     assert "std size" in task.decode(torch.zeros(1, 6))
     assert task.can_score(TASK)
     assert not task.can_join(TASK)
-    assert TASK.fit(TARGET).with_class_weights(TARGET).tasks[0] != TASK.tasks[0]
+    weighted = TASK.fit(TARGET).with_class_weights(TARGET)
+    assert isinstance(weighted, Mixed)
+    assert weighted.tasks[0] != TASK.tasks[0]
     labels = Mixed(("a", "b"), (MultiLabel(("a",)), SingleLabel(("x", "y"))))
     for change in (lambda: labels.with_uncertainty(MeanVariance), lambda: labels.with_target_transform("log")):
         with pytest.raises(InputError, match="the task is mixed"):
@@ -153,7 +155,8 @@ def test_one_model_learns_classes_and_numbers_of_a_real_table(table, tmp_path, c
     assert set(found) >= {"size", "size p(small)", "size set(0.9)"}
     assert set(found["predicted size"]) <= {"small", "middle", "large"}
     assert main(["evaluate", run, "--dataset", str(table), "--device", "cpu"]) == 0
-    assert "mixed (active, carbons, size)" in "".join(card.read_text() for card in (tmp_path / "run").rglob("README.md"))
+    (card,) = (tmp_path / "run").rglob("README.md")
+    assert "mixed (active, carbons, size)" in card.read_text()
     trained = load_model(run)
     assert trained.task.describe() == "mixed (active, carbons, size)"
     graphs = load_dataset(table, targets=["active", "carbons", "size"])
