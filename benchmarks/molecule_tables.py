@@ -161,11 +161,11 @@ def read_score(model: str, task: Task, out: Path) -> float:
     scores = []
     for target in task.targets:
         pairs = [(float(a[target]), float(b[target])) for a, b in zip(rows, predicted, strict=True) if a[target]]
-        truth, score = zip(*pairs, strict=True)
+        target_values, score = zip(*pairs, strict=True)
         if task.is_regression:
             scores.append(math.sqrt(mean((a - b) ** 2 for a, b in pairs)))
-        elif len(set(truth)) == 2:
-            scores.append(roc_auc_score(truth, score))
+        elif len(set(target_values)) == 2:
+            scores.append(roc_auc_score(target_values, score))
     return mean(scores)
 
 

@@ -110,6 +110,13 @@ def explain_to(
     return [*lines, *(f"{what} is part of the prediction and not of the colours" for what in apart)]
 
 
+def _list_apart(has_forest: bool, has_members: bool, has_descriptors: bool) -> list[str]:
+    """What is part of predictions and not of the colours."""
+    apart = ["the random forest"] * has_forest + ["the mean of the models of trees"] * has_members
+    apart += ["what descriptors contribute"] * has_descriptors
+    return [f"{what} is part of the prediction and not of the colours" for what in apart]
+
+
 def _describe_members(trained: TrainedModel) -> str:
     """The members of a weighted mean with their weights; '' for other models."""
     if not isinstance(trained.model, WeightedMean):

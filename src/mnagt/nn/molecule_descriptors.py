@@ -1,4 +1,4 @@
-"""Readouts of what RDKit or a table says of the whole molecule: fingerprints, descriptors, and a linear map of them."""
+"""Readouts of the whole molecule: its fingerprint, descriptors of RDKit or of a table, and a linear map of them."""
 
 import math
 from collections.abc import Iterable, Sequence

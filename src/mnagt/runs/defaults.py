@@ -10,12 +10,11 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import is_molecule_table
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
-from mnagt.files import read_json
-from mnagt.inference.weights import CONFIG
 from mnagt.models.mnagt import MnagtNetworkConfig
 from mnagt.models.mnagt_ensemble import MnagtEnsembleConfig
 from mnagt.models.registry import MODELS
 from mnagt.runs.config import RunConfig
+from mnagt.runs.folder import read_run_config
 
 SMALL = 4096
 """Training graphs from which on all defaults are those of the settings."""
@@ -31,8 +30,8 @@ def default_model(dataset: str, source: Path | str | None = None) -> str:
     ('mnagt', 'mnagt-ensemble')
     """
     if source is not None:
-        with suppress(InputError, LookupError, TypeError):  # what is wrong with the folder is said when it is loaded
-            return str(read_json(Path(source).expanduser() / CONFIG)["model"]["name"])
+        with suppress(InputError):  # a folder without settings of a run, or none: loading its model tells
+            return read_run_config(Path(source).expanduser()).model
     return ENSEMBLE if is_molecule_table(dataset) and source is None else RunConfig.model
 
 
