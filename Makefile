@@ -7,7 +7,6 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	@$(BIN)/mnagt quickstart
-	@echo 'first   . $(BIN)/activate'
 
 test: lint  ## lint, types and tests; MNAGT_DATA=FOLDER adds those on real data
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal

@@ -107,6 +107,10 @@ def fill_desk(folder: Path) -> Path:
 
     smiles = ["C" * (n + 1) + end for n in range(15) for end in ("O", "N")]
     (folder / "my.csv").write_text("smiles,active\n" + "".join(f"{s},{int(s.endswith('N'))}\n" for s in smiles))
+    rows = [
+        f"{s},{solvent},{n / 10 - k}\n" for n, s in enumerate(smiles[::2]) for k, solvent in enumerate(["O", "CCO"])
+    ]
+    (folder / "solubility.csv").write_text("solute,solvent,logs\n" + "".join(rows))
     graphs = [
         {"nodes": n, "edges": [[i, i + 1] for i in range(n - 1)], "y": "odd" if n % 2 else "even", "family": n % 5}
         for n in range(2, 42)

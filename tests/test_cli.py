@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -84,10 +85,10 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 # Help
 
 
-def test_help_lists_the_commands(capsys):
-    with pytest.raises(SystemExit) as exit:
-        main(["--help"])
-    assert exit.value.code == 0
+@pytest.mark.parametrize("words", [[], ["--help"]], ids=["nothing", "help"])
+def test_help_lists_the_commands(words, capsys):
+    with pytest.raises(SystemExit) if words else nullcontext():
+        assert main(words) == 0
     told = capsys.readouterr().out
     assert COMMANDS.keys() <= set(told.split())
     assert "Try: mnagt quickstart" in told
@@ -357,13 +358,12 @@ def test_output_cut_off_by_a_pipe_is_no_error(run_folder):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "the following arguments are required: COMMAND; `mnagt --help` explains"),
-        (["trian"], "invalid choice: 'trian'"),
+        (["trian"], "no command 'trian'; did you mean 'train'? there are: "),
         (["train"], "which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG"),
         (["train", "MUTAGG"], "no data set 'MUTAGG'; did you mean 'MUTAG'? there are: "),
         (["train", "no/where.zip"], "no/where.zip: no such file or folder; data sets by name: "),
         (["train", "MUTAG", "--model", "mnagtt"], "no model 'mnagtt'; did you mean 'mnagt'? there are: "),
-        (["train", "MUTAG", "--epoch", "1"], "mnagt train has no option '--epoch'; did you mean --epochs?"),
+        (["train", "MUTAG", "--epoch", "1"], "mnagt train has no option '--epoch'; did you mean '--epochs'?"),
         (["train", "MUTAG", "--model", "gin", "--heads", "2"], "`mnagt train --model gin --help` lists them"),
         (["train", "MUTAG", "NCI1"], "mnagt train has no option 'NCI1'"),
         (["train", "MUTAG", "--epochs", "x"], "--epochs: expected a whole number, got 'x'"),
@@ -662,9 +662,19 @@ def test_next_steps_are_commands_with_arguments_of_the_command(name):
     assert not words or words[1] in COMMANDS
 
 
+def test_the_nearest_file_and_column_are_proposed(tmp_path, refused):
+    (tmp_path / "Solubility.csv").write_text("smiles,logS (mol/L),other\nC,1,2\n")
+    (tmp_path / "graphs.jsonl").write_text("")
+    assert "no such file; did you mean 'Solubility.csv'?" in refused("train", tmp_path / "solublity.csv")
+    assert "no such file; did you mean 'graphs.jsonl'?" in refused("train", tmp_path / "graph.jsonl")
+    said = refused("train", tmp_path / "Solubility.csv", "--target", "logs")
+    assert "no column 'logs' (--target); did you mean 'logS (mol/L)'? there are: smiles" in said
+
+
 def test_the_quickstart_prints_one_screen_and_opens_its_report(tmp_path, monkeypatch, capsys):
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    monkeypatch.setattr("shutil.which", lambda name: None)  # as after `make quickstart`
     words = ["quickstart", "--epochs", "1", "--folds", "3", "--jobs", "1", "--open", "--out", str(tmp_path / "out")]
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -673,6 +683,8 @@ def test_the_quickstart_prints_one_screen_and_opens_its_report(tmp_path, monkeyp
     for name in ("majority class", "wl-linear", "gin", "mnagt"):
         assert sum(line.startswith(f"  {name} ") for line in lines) == 1
     assert opened == [(tmp_path / "out" / "report.html").as_uri()]
+    activate = Path(sys.prefix, "bin", "activate")
+    assert any(line.startswith("next    . ") for line in lines) == activate.is_file()
     explain = next(line for line in lines if "mnagt explain" in line).split("mnagt ", 1)[1]
     assert main([*explain.split()[:-1], str(tmp_path / "why.html")]) == 0
     assert (tmp_path / "why.html").exists()

@@ -55,7 +55,6 @@ ALLOWED = {
     ("lazy.py", "importlib.import_module"): "names of our own table, at first use",
     ("plugins.py", "importlib.import_module"): "modules that the user names; never those that a file names",
     ("cli/allocator.py", "os.execve"): "the same command again, with a library of the system or of Ray",
-    ("explain/__init__.py", "importlib.import_module"): "names of our own table, at first use",
 }
 """Calls that would be dangerous with other arguments, and why these are not."""
 

@@ -1,5 +1,6 @@
 """What goes wrong through the user's input, told in one line."""
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -18,6 +19,18 @@ def join_names(names: Iterable[str], most: int = 300) -> str:
     text = ", ".join(names) or "nothing"
     text = text if text.isprintable() else repr(text)[1:-1]
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """The nearest of ``names``, as messages propose it; capitals do not matter.
+
+    >>> suggest("means", ["sum", "Mean"]), suggest("logs", ["logS (mol/L)"]), suggest("x", ["sum"])
+    ("did you mean 'Mean'? ", "did you mean 'logS (mol/L)'? ", '')
+    """
+    by_lower, lower = {each.lower(): each for each in names}, name[:100].lower()
+    longer = [each for each in by_lower if len(lower) > 2 and each.startswith(lower)]
+    close = difflib.get_close_matches(lower, by_lower, n=1) or longer
+    return f"did you mean {by_lower[close[0]]!r}? " if close else ""
 
 
 def count(number: int, noun: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from mnagt.errors import InputError, quote
+from mnagt.errors import InputError, quote, suggest
 
 try:
     import fcntl
@@ -142,6 +142,15 @@ def write_error(path: Path, error: OSError) -> InputError:
     elif error.errno in (errno.ENOSPC, errno.EDQUOT, None):  # safetensors gives no number
         remedy = "nothing was changed, free some space"
     return InputError(f"cannot write {path}: {reason}; {remedy}")
+
+
+def suggest_file(path: Path) -> str:
+    """The file in the same folder whose name is nearest to that of ``path``, as messages propose it."""
+    try:
+        names = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        return ""
+    return suggest(path.name, names).strip()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,10 +1,9 @@
 """Names live in visible tables; this is how they are looked up."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TypeVar
 
-from mnagt.errors import InputError, quote
+from mnagt.errors import InputError, quote, suggest
 from mnagt.plugins import load_plugins
 
 Entry = TypeVar("Entry")
@@ -23,9 +22,7 @@ def lookup(table: Mapping[str, Entry], name: str, kind: str = "entry", also: Ite
     if isinstance(name, str) and name not in table:
         load_plugins()
     if not isinstance(name, str) or name not in table:
-        names = {each.lower(): each for each in (*also, *table)}
-        close = difflib.get_close_matches(name[:100].lower(), names, n=1) if isinstance(name, str) else []
-        hint = f"did you mean {names[close[0]]!r}? " if close else ""
+        hint = suggest(name, (*also, *table)) if isinstance(name, str) else ""
         raise InputError(f"no {kind} {quote(name)}; {hint}there are: {', '.join(sorted(table))}")
     return table[name]
 

@@ -46,6 +46,7 @@ def write_ledger(out, scores: dict[str, tuple[float, float]], **changes) -> None
     """Replace validation and test scores in the ledger of ``WORDS``."""
     lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
     for line in lines:
+        line.pop("digest", None)
         result, (valid, test) = line["result"], scores[line["config"]["model"]]
         result |= {"valid": valid, "test": result["test"] | {result["metric"]: test}, **changes}
         result["test_intervals"][result["metric"]] = [test - 0.01, test + 0.01]

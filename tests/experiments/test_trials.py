@@ -1,6 +1,5 @@
 """Trials run once; their figures add up."""
 
-import json
 import math
 import multiprocessing
 from dataclasses import replace
@@ -13,6 +12,7 @@ from mnagt.errors import InputError
 from mnagt.experiments import trials
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.trials import Trial, run_trial, run_trials, summarise, thin_curves, with_seed
+from mnagt.files import read_json
 from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.training.run import Result, train
@@ -88,7 +88,7 @@ def test_a_trial_by_validation_alone_is_the_same_training_without_test_scores(le
 
 def test_a_record_tells_what_the_trial_was_done_on(ledger):
     (record,) = run_trials([CONFIG], ledger)
-    assert json.loads(ledger.path.read_text()) == record
+    assert read_json(ledger.path) == record
     assert record["dataset"]["graphs"] == 188
     assert {name: record["split"][name] for name in ("train", "valid", "test")} == {
         "train": 150,

@@ -15,7 +15,15 @@ from mnagt.graphs import ego_statistics as module_of_balls
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.convert import from_networkx, to_networkx
 from mnagt.graphs.ego_statistics import count_ego_networks, ego_statistics
-from mnagt.graphs.encodings import ENCODINGS, flip_signs, laplacian, random_walk, shortest_paths
+from mnagt.graphs.encodings import (
+    ENCODINGS,
+    canonical_basis,
+    canonical_signs,
+    flip_signs,
+    laplacian,
+    random_walk,
+    shortest_paths,
+)
 
 SAME: dict[str, Any] = {"atol": 1e-5, "rtol": 1e-5}
 OF_MOLECULES = ("morgan-identifiers", "rdkit-descriptors")
@@ -43,9 +51,13 @@ def cycle(nodes: int) -> GraphBatch:
     return from_networkx(networkx.cycle_graph(nodes))
 
 
-@given(batches(is_directed=None), st.integers(1, 7))
-def test_walks_return_as_the_powers_of_the_step_say(batch, steps):
-    for g, encoding in enumerate(random_walk(batch, steps).split(batch.sizes.tolist())):
+@pytest.mark.parametrize("sparse_from", [1, 99])
+@given(batch=batches(is_directed=None), steps=st.integers(1, 7))
+def test_walks_return_as_the_powers_of_the_step_say(sparse_from, batch, steps):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "SPARSE_FROM", sparse_from)
+        walks = random_walk(batch, steps)
+    for g, encoding in enumerate(walks.split(batch.sizes.tolist())):
         a = adjacency(alone(batch, g))
         step = a / np.maximum(a.sum(axis=1, keepdims=True), 1)
         slow = [np.diag(np.linalg.matrix_power(step, k)) for k in range(1, steps + 1)]
@@ -135,6 +147,59 @@ def test_of_largest_entries_that_tie_the_first_is_positive():
 def test_largest_entries_of_laplacian_columns_are_positive_or_tie(batch):
     for own in laplacian(batch, 3).split(batch.sizes.tolist()):
         assert bool((own.amax(dim=0) >= own.abs().amax(dim=0) * (1 - 1e-5)).all())
+
+
+@pytest.mark.parametrize("density", [0.0, 0.1, 0.5])
+def test_products_by_what_is_not_zero_are_those_of_the_matrix(density):
+    matrix = torch.randn(5, 61, 61, generator=generator(0)) * (torch.rand(5, 61, 61, generator=generator(1)) < density)
+    x = torch.randn(5, 61, 7, generator=generator(2))
+    torch.testing.assert_close(dense.left_product(matrix)(x), matrix @ x, **SAME)
+
+
+def turn_all_at_once(eigenvalues: torch.Tensor, vectors: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Every space of one graph turned by one matrix over all of its vectors, spaces kept apart on the diagonal."""
+    space = torch.cat([torch.zeros(1), (eigenvalues.diff() > 1e-8).cumsum(0)]).double()
+    weighted = vectors.T @ (weight[:, None] * vectors) * (space[:, None] == space)
+    return vectors @ torch.linalg.eigh(torch.diag(space) + weighted / 4)[1]
+
+
+TWO_PATHS = networkx.empty_graph(6)
+"""Ends are 0 and 3, and 1 and 2: of equal sums, so that weights linear in the nodes' numbers cannot tell them apart."""
+TWO_PATHS.add_edges_from([(0, 4), (4, 3), (1, 5), (5, 2)])
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        TWO_PATHS,
+        networkx.star_graph(7),
+        networkx.cycle_graph(11),
+        networkx.complete_graph(5),
+        networkx.balanced_tree(2, 3),
+        networkx.path_graph(13),
+    ],
+    ids=str,
+)
+def test_the_basis_of_an_eigenspace_is_that_of_all_turned_at_once_whatever_eigh_gave(graph):
+    matrix = torch.from_numpy(normalised_laplacian(from_networkx(graph)))
+    values, vectors = torch.linalg.eigh(matrix)
+    node = torch.arange(len(values)).double()
+    expected = turn_all_at_once(values, vectors, (node * (5**0.5 - 1) / 2).frac() + 1e-6 * node.cos())
+    same = (values[:, None] - values).abs() < 1e-8
+    turn = torch.linalg.qr(torch.randn(len(values), len(values), generator=generator(0)).double() * same)[0]
+    is_used = torch.ones(1, len(values), dtype=torch.bool)
+    found = canonical_basis(values[None], (vectors @ turn)[None], is_used)[0]
+    torch.testing.assert_close(found * canonical_signs(found[None])[0], expected * canonical_signs(expected[None])[0])
+
+
+def test_eigenspaces_that_nobody_uses_are_left_as_they_are():
+    values, vectors = torch.linalg.eigh(torch.from_numpy(normalised_laplacian(from_networkx(networkx.star_graph(7)))))
+    first = torch.arange(len(values)) == 0
+    assert torch.equal(canonical_basis(values[None], vectors[None], first[None])[0], vectors)
+    one_of_space = torch.arange(len(values)) == 3
+    turned = canonical_basis(values[None], vectors[None], one_of_space[None])[0]
+    assert not torch.allclose(turned[:, 1], vectors[:, 1])
+    torch.testing.assert_close(turned[:, 1:-1] @ turned[:, 1:-1].T, vectors[:, 1:-1] @ vectors[:, 1:-1].T)
 
 
 @pytest.mark.parametrize("seed", range(5))

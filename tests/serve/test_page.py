@@ -91,10 +91,17 @@ def test_several_molecules_and_what_cannot_be_read(page):
     page.wait_for_selector("#predictions tbody tr:nth-child(2)")
     page.click("#predictions tr:nth-child(2) button")
     sync_api.expect(page.locator("#picture circle")).to_have_count(6)
-    page.fill("#text", "CCO\nnot a molecule")
+    page.fill("#text", "C1CC\nCCO\nc1ccccc1")
+    page.click("#go")
+    page.wait_for_selector("#predictions .unread")
+    sync_api.expect(page.locator("#picture circle")).to_have_count(3)
+    assert page.inner_text("#predictions .unread") == "not a SMILES"
+    assert len(page.query_selector_all("#predictions tbody button")) == 2
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.fill("#text", "not a molecule")
     page.click("#go")
     page.wait_for_selector("#error:not([hidden])")
-    assert page.inner_text("#error").startswith("smiles[1]: more than a SMILES")
+    assert page.inner_text("#error").startswith("smiles[0]: more than a SMILES")
     assert page.is_hidden("#result")
 
 

@@ -83,8 +83,8 @@ def test_what_cannot_be_read_is_named(plain, change, message):
         ({"code": "def f(): pass"}, "code: this model does not read it"),
         ({"smiles": []}, "1 to 5 entries are allowed, got 0"),
         ({"smiles": ["C"] * 6}, "got 6"),
-        ({"smiles": ["C", "C" * 51]}, r"smiles\[1\]: 51 characters"),
-        ({"smiles": ["C", "not a molecule"]}, r"smiles\[1\]: more than a SMILES"),
+        ({"smiles": ["C" * 51]}, r"smiles\[0\]: 51 characters"),
+        ({"smiles": ["not a molecule", "C1CC"]}, r"smiles\[0\]: more than a SMILES"),
         ({"smiles": ["C" * 11]}, "11 nodes in one graph, at most 10"),
     ],
 )

@@ -13,9 +13,12 @@ from mnagt.inference.calibration import LEVELS, Calibration, fit_calibration
 from mnagt.metrics import Reliability
 from mnagt.tasks import (
     TASKS,
+    UNCERTAINTIES,
     CensoredRegression,
+    Evidential,
     MeanVariance,
     MultiLabel,
+    QuantileRegression,
     Regression,
     SingleLabel,
     SubTokens,
@@ -47,6 +50,8 @@ CASES: dict[str, tuple[Task, torch.Tensor]] = {
         MeanVariance(("k", "l")),
         torch.randn(GRAPHS, 2, generator=torch.Generator().manual_seed(2)) * 5 - 2,
     ),
+    "quantile": (QuantileRegression(("e", "f")), torch.arange(2.0 * GRAPHS).reshape(-1, 2).sin() * 4 + 1),
+    "evidential": (Evidential(("g", "h")), torch.arange(2.0 * GRAPHS).reshape(-1, 2).cos() * 3 - 2),
     "sub-tokens": (SubTokens(WORDS, positions=3), KEYS),
     "no targets": (Unlabelled(), torch.zeros(GRAPHS, 0)),
 }
@@ -241,7 +246,7 @@ def test_targets_are_parsed_from_the_columns_of_a_table_or_refused(kind):
     if kind not in PARSABLE:
         with pytest.raises(InputError, match="cannot be read from a table"):
             TASKS[kind].from_columns([column(["1"])])
-        if kind == "mean-variance":  # of the columns of numbers that a model of this kind is scored on
+        if kind in UNCERTAINTIES:  # of the columns of numbers that a model of this kind is scored on
             assert CASES[kind][0].parse_targets([column(["1"])]).tolist() == [[1]]
             return
         with pytest.raises(InputError, match="cannot be read from a table"):

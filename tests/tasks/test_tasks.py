@@ -15,8 +15,10 @@ from mnagt.tasks import (
     TASKS,
     UNKNOWN,
     CensoredRegression,
+    Evidential,
     MeanVariance,
     MultiLabel,
+    QuantileRegression,
     Regression,
     SingleLabel,
     SubTokens,
@@ -43,6 +45,8 @@ def cases() -> dict[str, tuple[Task, torch.Tensor]]:
         "regression": (Regression(NAMES), number),
         "censored-regression": (CensoredRegression(NAMES), torch.cat([number, number.sign() * (number > 9)], dim=1)),
         "mean-variance": (MeanVariance(NAMES), number),
+        "quantile": (QuantileRegression(NAMES), number),
+        "evidential": (Evidential(NAMES), number),
         "sub-tokens": (SubTokens(WORDS, most_words=3, positions=2), KEYS),
     }
 

@@ -30,8 +30,8 @@ def test_a_line_tells_score_best_epoch_and_time_left():
         lines.epoch({"epoch": epoch, "loss": 0.5, "lr": 0.1, "valid_rocauc": score}, best)
     first, second, last = stream.getvalue().splitlines()
     assert first == "epoch 1/3, validation ROC-AUC 0.750, 0 s left"
-    assert second == "epoch 2/3, validation ROC-AUC 0.815, best 0.815 at 2, 0 s left"
-    assert last == "epoch 3/3, validation ROC-AUC 0.812, best 0.815 at 2"
+    assert second == "epoch 2/3, validation ROC-AUC 0.815, epoch 2 is kept (0.815), 0 s left"
+    assert last == "epoch 3/3, validation ROC-AUC 0.812, epoch 2 is kept (0.815)"
 
 
 def test_a_resumed_run_says_where_it_goes_on():

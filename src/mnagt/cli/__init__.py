@@ -1,7 +1,6 @@
 """The command line: each command parses into settings, calls one library function, and prints what came back."""
 
 import argparse
-import difflib
 import inspect
 import logging
 import os
@@ -16,8 +15,9 @@ from mnagt.cli.allocator import restart_with_jemalloc
 from mnagt.cli.completion import SHELLS, completion_script
 from mnagt.cli.options import Parser
 from mnagt.cli.threads import limit_spinning
-from mnagt.errors import InputError
+from mnagt.errors import InputError, suggest
 from mnagt.plugins import load_plugins
+from mnagt.registry import lookup
 from mnagt.version import __version__
 
 
@@ -141,10 +141,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         plugins, arguments = _split_plugins(arguments)
         if plugins:
             load_plugins(plugins)
+        if not arguments:
+            _parser([]).print_help()
+            return 0
         args, unknown = _parser(arguments).parse_known_args(arguments)
         if unknown:
-            close = difflib.get_close_matches(unknown[0], args.options, n=1, cutoff=0.7)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = suggest(unknown[0], args.options)
             raise InputError(f"{args.command} has no option {unknown[0]!r}; {hint}`{args.command} --help` lists them")
         status = args.run(args) or 0
         next_step = COMMANDS[args.command.split()[1]].next_step
@@ -203,6 +205,8 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _, arguments = _split_plugins(arguments)
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if chosen is not None:
+        lookup(COMMANDS, chosen, "command")
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.summary, description=command.description, allow_abbrev=False)
         if name == chosen:

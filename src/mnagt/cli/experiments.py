@@ -43,7 +43,7 @@ def run_quickstart(args: argparse.Namespace) -> None:
     is_terminal = sys.stderr.isatty()
     quickstart(config, args.out, print, show_progress if is_terminal else lambda words: None)
     if args.open and not webbrowser.open((args.out / "report.html").resolve().as_uri()):
-        print("no browser was found; open the report by hand", file=sys.stderr)
+        print(f"no browser was found; open {args.out / 'report.html'} yourself", file=sys.stderr)
 
 
 def trials_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

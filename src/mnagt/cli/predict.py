@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mnagt.cli.options import add_options, print_scores, print_table, read_options
-from mnagt.cli.training import column_options, name_new_graphs
+from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs
 from mnagt.errors import InputError
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
 from mnagt.serve.config import ServeConfig
+
+if TYPE_CHECKING:
+    from mnagt.tasks import IntervalCoverage
 
 
 def model_options(parser: argparse.ArgumentParser, words: Sequence[str], **model: Any) -> None:
@@ -31,7 +34,7 @@ _DESCRIPTORS = "table with the columns that the model reads beside the graphs [t
 def input_options(parser: argparse.ArgumentParser) -> None:
     """What ``_read_inputs`` reads, and the data set."""
     parser.add_argument("dataset", help="name or path of a data set, a SMILES, or a Python file")
-    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES in a table [guessed from names]")
+    parser.add_argument("--smiles", metavar="COLUMN[,...]", help=SMILES_HELP)
     parser.add_argument("--descriptors", metavar="FILE", help=_DESCRIPTORS)
     parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, rows or functions, counted from 0")
 
@@ -136,20 +139,23 @@ def run_calibrate(args: argparse.Namespace) -> None:
         rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
     if done.coverage:
-        has_normal = any(normal for _, normal in done.coverage.values())
+        has_uncalibrated = any(raw for _, raw in done.coverage.values())
         head = [
             f"{done.test_graphs:,} test graphs",
             "covered",
             "mean width",
-            *["normal: covered", "mean width"] * has_normal,
+            *["uncalibrated: covered", "mean width"] * has_uncalibrated,
         ]
-        pairs = {level: [each for each in pair if each is not None] for level, pair in done.coverage.items()}
         rows = [
-            [f"level {level:g}", *(f"{x:.3f}" for each in pair for x in (each.share, each.width))]
-            for level, pair in pairs.items()
+            [f"level {level:g}", *_format_coverage(conformal), *_format_coverage(raw) * has_uncalibrated]
+            for level, (conformal, raw) in done.coverage.items()
         ]
         print_table(head, rows)
     print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")
+
+
+def _format_coverage(coverage: "IntervalCoverage | None") -> list[str]:
+    return ["", ""] if coverage is None else [f"{coverage.share:.3f}", f"{coverage.width:.3f}"]
 
 
 def explain_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

@@ -111,8 +111,11 @@ def _asks_for_help(words: Sequence[str]) -> bool:
     return "--help" in words or "-h" in words
 
 
+SMILES_HELP = "the column of SMILES; for rows of several molecules, their columns (solute,solvent) [guessed from names]"
+
+
 def column_options(parser: Any) -> None:
-    parser.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES [guessed from names]")
+    parser.add_argument("--smiles", metavar="COLUMN[,...]", help=SMILES_HELP)
     parser.add_argument(
         "--target",
         "--targets",

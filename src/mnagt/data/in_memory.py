@@ -21,7 +21,7 @@ from mnagt.graphs.features import Features
 from mnagt.graphs.pyg_fields import log_once
 from mnagt.tasks import SingleLabel, Task, Unlabelled
 
-_KINDS = "SMILES, graphs of networkx, `Data` of PyTorch Geometric, a GraphBatch or a PackedDataset"
+_KINDS = "SMILES (or tuples of them), graphs of networkx, `Data` of PyTorch Geometric, a GraphBatch or a PackedDataset"
 _DEFAULT_NAME = "these graphs"
 
 
@@ -39,7 +39,7 @@ def from_graphs(
     Args:
         graphs: A graph, or a list of graphs of one kind; also a data set or ``DataLoader`` of PyTorch Geometric.
             Its one-hot columns are read as categories, as in the files of the TU collection. Self loops are dropped,
-            and of parallel edges the first is kept.
+            and of parallel edges the first is kept. A tuple of SMILES is a row of several components.
         targets: A value, or a row of values, for each graph; or the name of the attribute of graphs that holds it.
             By default their ``y``, if they have one.
         task: As for ``read_molecules``; 'auto' guesses it from ``targets``. Integers in ``y`` of PyTorch Geometric
@@ -175,7 +175,7 @@ def _find_kind(graph: Any) -> str | None:
 
 def _common_kind(graphs: list[Any]) -> str:
     """Which of SMILES, networkx and PyTorch Geometric all graphs are of."""
-    kinds = ["SMILES" if isinstance(graph, str) else _find_kind(graph) for graph in graphs]
+    kinds = ["SMILES" if _is_smiles(graph) else _find_kind(graph) for graph in graphs]
     if not kinds or kinds[0] is None:
         raise InputError(f"expected {_KINDS}, got {f'a {type(graphs[0]).__name__}' if graphs else 'no graphs'}")
     for number, kind in enumerate(kinds):
@@ -187,10 +187,17 @@ def _common_kind(graphs: list[Any]) -> str:
     return kinds[0]
 
 
+def _is_smiles(graph: Any) -> bool:
+    """Whether it is a SMILES, or a row of several components."""
+    return isinstance(graph, str) or (
+        isinstance(graph, list | tuple) and bool(graph) and all(isinstance(text, str) for text in graph)
+    )
+
+
 def _pack_smiles(smiles: list[str], name: str) -> PackedDataset:
     molecules = read_smiles(smiles, name=name)
     for row in molecules.refused:
-        raise InputError(f"molecule {row.row}, {row.smiles[:60]!r}: {row.reason}; fix it or leave it out")
+        raise InputError(f"molecule {row.row}, {row.smiles[:60]!r}: {row.explain()}; fix it or leave it out")
     return molecules.graphs
 
 

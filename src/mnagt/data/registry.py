@@ -21,6 +21,7 @@ from mnagt.data.readers.text_table import TABLES
 from mnagt.data.synthetic import make_synthetic
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError, join_names
+from mnagt.files import suggest_file
 from mnagt.plugins import load_plugins
 from mnagt.registry import add_entry, lookup
 from mnagt.tasks import Task
@@ -150,7 +151,8 @@ def load_dataset(
             GraphML, a folder with tables of graphs, nodes and edges.
         root: Where a named data set is looked for, as NAME.zip, NAME/ or NAME/raw/, and downloaded to if missing;
             ``data_root()`` by default. MUTAG comes with the package.
-        smiles: The column of SMILES of a table, where it cannot be guessed.
+        smiles: The column of SMILES of a table, where it cannot be guessed; of several components of a row, their
+            columns ('solute,solvent').
         targets: The target columns of a table or of your own graphs, where they cannot be guessed.
         task: The kind of targets; see ``read_molecules``, which also reports the rows that it left out.
         group: The column that a split reads: whose groups stay together, or, as a ``SplitColumn``, with the part
@@ -259,7 +261,8 @@ def find_graph_reader(path: str | Path) -> Callable[[], AttributedGraphs] | None
     for suffix, read in suffixes.items():
         if path.name.lower().removesuffix(".gz").endswith(suffix):
             if not os.path.exists(path):
-                raise InputError(f"{path}: no such file; give graphs of your own, or the name of a data set")
+                hint = suggest_file(path) or "give graphs of your own, or the name of a data set"
+                raise InputError(f"{path}: no such file; {hint}")
             return partial(read, path)
     if not os.path.isdir(path):  # unlike Path.is_dir, False for a SMILES too long for a name
         return None

@@ -1,7 +1,9 @@
 """The quickstart: the default model on MUTAG, which comes with the package, from cross-validation to a report."""
 
 import os
+import shlex
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -66,6 +68,7 @@ class CrossValidation:
 
     model: str
     parameters: int
+    """Of the first fold; those of `wl-linear` depend on the graphs."""
     folds: tuple[Fold, ...]
 
     @property
@@ -173,14 +176,14 @@ def cross_validate(
     """
     configs = [replace(config, split=replace(config.split, fold=i)) for i in range(config.split.folds)]
     items = [(each, saved if i == 0 else None) for i, each in enumerate(configs)]
-    folds, parameters = {}, 0
+    folds, parameters = {}, {}
     show_progress(f"{config.model}: fold 1 of {len(configs)}")
     with run_parallel(_run_fold, items, jobs=jobs) as outcomes:
         for (each, _), outcome in outcomes:
-            folds[each.split.fold], parameters = outcome()
+            folds[each.split.fold], parameters[each.split.fold] = outcome()
             words = f"{config.model}: {len(folds)} of {len(configs)} folds"
             show_progress(words if len(folds) < len(configs) else "")
-    return CrossValidation(config.model, parameters, tuple(folds[number] for number in sorted(folds)))
+    return CrossValidation(config.model, parameters[0], tuple(folds[number] for number in sorted(folds)))
 
 
 def _run_fold(item: tuple[RunConfig, Path | None]) -> tuple[Fold, int]:
@@ -216,8 +219,18 @@ def _report_summary(evidence: Evidence, out: Path, say: Callable[[str], None]) -
         words = f"{m.predicted}, probability {m.probability:.2f}"
         say(f"  no. {m.number:3}, {len(m.graph.nodes):2} atoms: {words:33} {is_right}")
     say(f"\nmodel   {out / 'model'}\nreport  {out / 'report.html'}\ntook    {clock(evidence.seconds)}")
-    say(f"next    mnagt explain {out / 'model'} {DATASET} --graphs {evidence.molecules[0].number} --out why.html")
-    say("        mnagt train my.csv --smiles smiles --target active")
+    explain = f"mnagt explain {out / 'model'} {DATASET} --graphs {evidence.molecules[0].number} --out why.html"
+    commands = [*_list_activation(), explain, "mnagt train my.csv --smiles smiles --target active"]
+    say("next    " + "\n        ".join(commands))
+
+
+def _list_activation() -> list[str]:
+    """The command that puts mnagt on the path, where it is not."""
+    script = Path(sys.prefix, "bin", "activate")
+    if shutil.which("mnagt") or not script.is_file():
+        return []
+    is_below = script.is_relative_to(Path.cwd())
+    return [f". {shlex.quote(str(script.relative_to(Path.cwd()) if is_below else script))}"]
 
 
 # --- the report ---

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.registry import category_meanings
+from mnagt.graphs.molecules import find_molecule_format
 from mnagt.inference.model_folder import Graphs, TrainedModel
 
 
@@ -90,7 +90,7 @@ def node_type(trained: TrainedModel, dataset: PackedDataset, label: int) -> str:
     """The name of a category of the first column of nodes; without columns, ``label`` is a degree."""
     if not trained.model.features.nodes.labels:
         return f"degree {label}"
-    if trained.model.features == FEATURES:
+    if find_molecule_format(trained.model.features):
         return element_symbol(label + 1)
     names: Sequence[str] = trained.vocabularies.get("node_labels/0", ())
     name = names[label] if 0 <= label < len(names) else "none" if label < 0 else str(label)

@@ -7,15 +7,15 @@ from typing import Any
 from markupsafe import Markup
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.smiles import FEATURES
 from mnagt.data.registry import category_meanings
 from mnagt.devices import pick_device
-from mnagt.errors import InputError, join_names
+from mnagt.errors import InputError, count, join_names
 from mnagt.explain.attribution import DeletionCurve
 from mnagt.explain.config import ExplainConfig
 from mnagt.explain.explanation import Explanation, check_by_deletion, explain
 from mnagt.explain.kernel_statistics import NodeGroup, compute_kernel_statistics, node_type
 from mnagt.files import write_text
+from mnagt.graphs.molecules import find_molecule_format
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import select_graphs
@@ -98,10 +98,10 @@ def explain_to(
     )
     write_text(out, page)
     lines = [
-        f"graphs explained: {len(found)}, drawn: {len(drawn)}, in {out}",
-        f"deletion: area ratio {_describe_ratio(zeroed)} with nodes set to zero, {_describe_ratio(removed)} with nodes "
-        f"removed, over {zeroed.graphs} of them; below 1 is better than a random order",
-        f"the colours are {zeroed.verdict} for these graphs, as far as nodes set to zero tell",
+        f"{count(len(found), 'graph')} explained, {len(drawn)} of them drawn in {out}",
+        f"the colours are {zeroed.verdict}, as far as {count(zeroed.graphs, 'graph')} with nodes set to zero can tell",
+        f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
+        f"{_describe_ratio(removed)} with nodes removed",
     ]
     apart = ["the random forest"] * (weight is not None) + ["what models of trees say"] * bool(
         _describe_members(trained)
@@ -156,7 +156,7 @@ def _show_graph(trained: TrainedModel, dataset: PackedDataset, each: Explanation
         depths = each.graph.node_labels[:, -1].tolist()
         rows = zip(names, depths, values, map(value_colour, values), compute_opacities(values), strict=True)
         return shown | {"tree": [(*row, [layer[i] for layer in weights]) for i, row in enumerate(rows)]}
-    kinds = BONDS if trained.model.features == FEATURES else category_meanings(dataset, "edge_labels/0")
+    kinds = BONDS if find_molecule_format(trained.model.features) else category_meanings(dataset, "edge_labels/0")
     graph = DrawnGraph(names, list_bonds(each.graph, kinds), each.smiles)
     if len(values) > MAX_NODES or len(graph.bonds) > MAX_EDGES:
         order = sorted(range(len(values)), key=lambda i: -abs(values[i]))[:SHOWN_NODES]

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.dense import DenseBlock, dense_blocks, normalised_adjacency, normalised_laplacian
+from mnagt.graphs.dense import DenseBlock, dense_blocks, left_product, normalised_adjacency, normalised_laplacian
 from mnagt.graphs.ego_statistics import ego_statistics
 from mnagt.graphs.molecules import morgan_identifiers, rdkit_descriptors
 from mnagt.graphs.weisfeiler_lehman import fragment_colours, structural_colours, subtree_colours, wl_colours
@@ -32,16 +32,27 @@ def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
     _check_count("steps", steps)
     encoding = torch.zeros(graph.num_nodes, steps, device=graph.device)
     for block in dense_blocks(graph):
-        step = block.adjacency / block.adjacency.sum(dim=2, keepdim=True).clamp(min=1)
+        power = step = _symmetric_step(block.adjacency) if graph.is_symmetric else _step(block.adjacency)
         back = [step.diagonal(dim1=1, dim2=2)]
-        power = step
+        product = left_product(step)
         while len(back) < steps:  # from P^m come the diagonals of P^2m = P^m P^m and of P^(2m+1) = P^m P^(m+1)
-            back.append((power * power.mT).sum(dim=2))
+            turned = power if graph.is_symmetric else power.mT
+            back.append((power * turned).sum(dim=2))
             if len(back) < steps:
-                power, previous = power @ step, power
-                back.append((previous * power.mT).sum(dim=2))
+                power = product(power)
+                back.append((power * turned).sum(dim=2))
         encoding[block.nodes] = torch.stack(back, dim=2)
     return encoding
+
+
+def _step(adjacency: Float[Tensor, "graphs n n"]) -> Float[Tensor, "graphs n n"]:
+    return adjacency / adjacency.sum(dim=2, keepdim=True).clamp(min=1)
+
+
+def _symmetric_step(adjacency: Float[Tensor, "graphs n n"]) -> Float[Tensor, "graphs n n"]:
+    r""":math:`D^{-1/2} A D^{-1/2}`, whose powers have the diagonals of those of :math:`P`."""
+    degree = adjacency.sum(dim=2).clamp(min=1)
+    return adjacency / (degree[:, :, None] * degree[:, None, :]).sqrt()
 
 
 def laplacian(graph: GraphBatch, k: int) -> Float[Tensor, "nodes k"]:
@@ -62,6 +73,8 @@ def laplacian(graph: GraphBatch, k: int) -> Float[Tensor, "nodes k"]:
     for block, eigenvalues, vectors in _spectra(graph):
         zeros = (eigenvalues < 1e-10).sum(dim=1, keepdim=True)
         column = zeros + torch.arange(k, device=graph.device)
+        rank = torch.arange(block.size, device=graph.device)
+        vectors = canonical_basis(eigenvalues, vectors, (zeros <= rank) & (rank < zeros + k))
         has_edges = (block.adjacency.sum(dim=2) > 0) | (block.adjacency.sum(dim=1) > 0)
         is_there = (column < block.size)[:, None, :] & has_edges[:, :, None]
         chosen = vectors.gather(2, column.clamp(max=block.size - 1)[:, None, :].expand(-1, block.size, -1))
@@ -79,7 +92,8 @@ def spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]:
     _check_count("m", m)
     out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
     for block, values, vectors in _spectra(graph):
-        vectors = vectors[:, :, :m]
+        is_used = (torch.arange(block.size, device=graph.device) < m).expand_as(values)
+        vectors = canonical_basis(values, vectors, is_used)[:, :, :m]
         missing = max(0, m - block.size)
         values = F.pad(values[:, :m].clamp(min=0), (0, missing), value=-1)[:, None].expand(-1, block.size, -1)
         out[block.nodes] = torch.cat([values, F.pad(vectors * canonical_signs(vectors), (0, missing))], dim=2).float()
@@ -97,24 +111,24 @@ def adjacency_spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]
     out = torch.zeros(graph.num_nodes, 2 * m, device=graph.device)
     for block in dense_blocks(graph):
         values, vectors = torch.linalg.eigh(normalised_adjacency(block.adjacency.double()))
-        vectors = canonical_basis(values, vectors)
         magnitude = (values.abs() / EIGENVALUE_TOLERANCE).round()  # rounding must not decide between t and -t
         order = magnitude.argsort(dim=1, descending=True, stable=True)
-        values = values.gather(1, order)
-        vectors = (vectors * canonical_signs(vectors)).gather(2, order[:, None].expand_as(vectors))
-        largest_left_out = F.pad(values.abs(), (0, max(0, m + 1 - block.size)), value=-1.0)[:, m, None]
+        largest = values.gather(1, order)
+        largest_left_out = F.pad(largest.abs(), (0, max(0, m + 1 - block.size)), value=-1.0)[:, m, None]
         kept = min(m, block.size)
-        is_kept = values[:, :kept].abs() > largest_left_out + EIGENVALUE_TOLERANCE
-        pairs = [values[:, None, :kept].expand(-1, block.size, -1), vectors[:, :, :kept]]
+        largest, order = largest[:, :kept], order[:, :kept]
+        is_kept = largest.abs() > largest_left_out + EIGENVALUE_TOLERANCE
+        is_used = torch.zeros_like(values, dtype=torch.bool).scatter(1, order, is_kept)
+        vectors = canonical_basis(values, vectors, is_used).gather(2, order[:, None].expand(-1, block.size, -1))
+        pairs = [largest[:, None].expand(-1, block.size, -1), vectors * canonical_signs(vectors)]
         out[block.nodes] = torch.cat([F.pad(each * is_kept[:, None], (0, m - kept)) for each in pairs], dim=2).float()
     return out
 
 
 def _spectra(graph: GraphBatch) -> Iterator[tuple[DenseBlock, Float[Tensor, "graphs n"], Float[Tensor, "graphs n n"]]]:
-    """Eigenvalues and settled eigenvectors of the Laplacians of all graphs, edges taken both ways."""
+    """Eigenvalues and eigenvectors of the Laplacians of all graphs, edges taken both ways."""
     for block in dense_blocks(graph):
-        eigenvalues, vectors = torch.linalg.eigh(normalised_laplacian(block.adjacency.double()))
-        yield block, eigenvalues, canonical_basis(eigenvalues, vectors)
+        yield block, *torch.linalg.eigh(normalised_laplacian(block.adjacency.double()))
 
 
 def flip_signs(
@@ -136,11 +150,11 @@ def shortest_paths(graph: GraphBatch, limit: int) -> Int[Tensor, "pairs"]:
     _check_count("limit", limit)
     distances = torch.empty(int(graph.pair_ptr[-1]), dtype=torch.int32, device=graph.device)
     for block in dense_blocks(graph):
-        adjacency = (block.adjacency > 0).float()
-        reached = torch.eye(block.size, device=graph.device).expand_as(adjacency).contiguous()
+        product = left_product((block.adjacency > 0).float())
+        reached = torch.eye(block.size, device=graph.device).expand_as(block.adjacency).contiguous()
         found = torch.full_like(reached, limit + 1, dtype=torch.int32).masked_fill(reached > 0, 0)
         for length in range(1, limit + 1):
-            is_new = (adjacency @ reached > 0) & (reached == 0)
+            is_new = (product(reached) > 0) & (reached == 0)
             if not bool(is_new.any()):
                 break
             found.masked_fill_(is_new, length)
@@ -167,20 +181,31 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
 
 
 def canonical_basis(
-    eigenvalues: Float[Tensor, "graphs size"], vectors: Float[Tensor, "graphs size size"]
+    eigenvalues: Float[Tensor, "graphs size"],
+    vectors: Float[Tensor, "graphs size size"],
+    is_used: Bool[Tensor, "graphs size"],
 ) -> Float[Tensor, "graphs size size"]:
     """The basis of each repeated eigenvalue's space in which a fixed weighting of the nodes is diagonal.
 
     ``eigh`` gives any basis; which one depends on where in memory the matrix lies, and so on the rest of the batch.
+    Spaces of which ``is_used`` names no vector are left as they are.
     """
-    space = F.pad((eigenvalues.diff(dim=1) > EIGENVALUE_TOLERANCE).long().cumsum(dim=1), (1, 0))
-    if bool((space[:, -1] == space.shape[1] - 1).all()):
-        return vectors
-    weight = (torch.arange(vectors.shape[1], device=vectors.device).double() * (5**0.5 - 1) / 2).frac()
-    weighted = vectors.mT @ (weight[:, None] * vectors)
-    in_one_space = space[:, :, None] == space[:, None, :]
-    _, turn = torch.linalg.eigh(torch.diag_embed(space.double()) + weighted * in_one_space / 2)
-    return vectors @ turn
+    is_next_equal = F.pad(eigenvalues.diff(dim=1) <= EIGENVALUE_TOLERANCE, (1, 1)).int()
+    graph, first = (is_next_equal.diff(dim=1) == 1).nonzero(as_tuple=True)
+    last = (is_next_equal.diff(dim=1) == -1).nonzero(as_tuple=True)[1]
+    used = F.pad(is_used.cumsum(dim=1), (1, 0))
+    is_chosen = used[graph, last + 1] > used[graph, first]
+    graph, first, dims = (each[is_chosen] for each in (graph, first, last + 1 - first))
+    node = torch.arange(vectors.shape[1], device=vectors.device).double()
+    weight = (node * (5**0.5 - 1) / 2).frac() + 1e-6 * node.cos()  # the first alone ties where sums of nodes are equal
+    vectors = vectors.clone() if len(graph) else vectors
+    for dim in dims.unique().tolist():
+        row = graph[dims == dim, None]
+        column = first[dims == dim, None] + torch.arange(dim, device=row.device)
+        space = vectors.mT[row, column]
+        _, turn = torch.linalg.eigh((weight * space) @ space.mT)
+        vectors.mT[row, column] = turn.mT @ space
+    return vectors
 
 
 def canonical_signs(vectors: Float[Tensor, "graphs size k"]) -> Float[Tensor, "graphs 1 k"]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,50 @@ BONDS = (5, 6, 2)
 MOLECULES = Features(Columns(ATOMS), Columns(BONDS))
 """The columns of molecules. A model that reads these columns can predict from SMILES."""
 
+
+@dataclass(frozen=True)
+class MoleculeFormat:
+    """What a row of molecules holds: one molecule, or several components, whose graphs are one.
+
+    >>> MoleculeFormat(components=2).features.nodes.labels[-1]
+    2
+    """
+
+    components: int = 1
+    """Molecules of a row. If there are several, the last column of an atom says which it belongs to."""
+
+    @property
+    def features(self) -> Features:
+        """The columns of the graphs."""
+        component = (self.components,) if self.components > 1 else ()
+        return Features(Columns((*ATOMS, *component)), MOLECULES.edges)
+
+
+def find_molecule_format(features: Features) -> MoleculeFormat | None:
+    """The format of the rows whose graphs have these columns; None for graphs that are no molecules.
+
+    >>> find_molecule_format(MOLECULES)
+    MoleculeFormat(components=1)
+    """
+    others = features.nodes.labels[len(ATOMS) :]
+    found = MoleculeFormat(*others) if len(others) < 2 else MoleculeFormat()
+    return found if found.features == features else None
+
+
+def count_components(features: Features) -> int:
+    """The components of graphs with these columns; 1 where they are no molecules."""
+    found = find_molecule_format(features)
+    return 1 if found is None else found.components
+
+
+def component_of_node(graph: GraphBatch) -> Int[Tensor, "nodes"]:
+    """The component that each atom belongs to; 0 in a graph of one molecule."""
+    assert graph.node_labels is not None
+    if graph.node_labels.shape[1] == len(ATOMS):
+        return torch.zeros_like(graph.node_labels[:, 0], dtype=torch.long)
+    return graph.node_labels[:, len(ATOMS)].long().clamp(min=0)
+
+
 COMPUTED_DESCRIPTORS = ("rdkit2d", "morgan")
 """Names of descriptors that RDKit computes of a molecule's graph; others are columns of a table."""
 TABLE_DESCRIPTORS = "table-descriptors"
@@ -37,7 +82,7 @@ def morgan_identifiers(graph: GraphBatch, radius: int) -> Int[Tensor, "atoms rad
     """The identifiers of the Morgan fingerprint (ECFP) around each atom, for radius 0 to ``radius``: RDKit's 32 bits.
 
     -1 where an environment has the same bonds as another, which RDKit counts once. The fingerprint of b bits has those
-    that are identifiers modulo b. ``graph`` has the columns ``MOLECULES``.
+    that are identifiers modulo b. ``graph`` has the columns of a ``MoleculeFormat``.
 
     >>> from mnagt import read_smiles
     >>> morgan_identifiers(read_smiles(["CO"]).graphs.batch(torch.tensor([0])), 1)
@@ -55,9 +100,9 @@ def morgan_identifiers(graph: GraphBatch, radius: int) -> Int[Tensor, "atoms rad
     collected.AllocateBitInfoMap()
     identifiers = torch.full((graph.num_nodes, radius + 1), -1)
     with BlockLogs():
-        for start, molecule in zip(graph.node_ptr.tolist(), rebuild_molecules(graph), strict=False):
+        for nodes, molecule in rebuild_molecules(graph):
             generator.GetSparseFingerprint(molecule, additionalOutput=collected)
-            found = [(start + atom, r, bit) for bit, at in collected.GetBitInfoMap().items() for atom, r in at]
+            found = [(nodes[atom], r, bit) for bit, at in collected.GetBitInfoMap().items() for atom, r in at]
             atom, r, bit = torch.tensor(found, dtype=torch.long).view(-1, 3).unbind(1)
             identifiers[atom, r] = bit
     return identifiers.to(graph.device)
@@ -66,7 +111,7 @@ def morgan_identifiers(graph: GraphBatch, radius: int) -> Int[Tensor, "atoms rad
 def rdkit_descriptors(graph: GraphBatch, count: int) -> Float[Tensor, "atoms descriptors"]:
     """RDKit's first ``count`` descriptors of each molecule, the same row for all its atoms; NaN where one has no value.
 
-    ``graph`` has the columns ``MOLECULES``.
+    ``graph`` has the columns of a ``MoleculeFormat``; each component is a molecule.
 
     >>> from mnagt import read_smiles
     >>> rdkit_descriptors(read_smiles(["CO"]).graphs.batch(torch.tensor([0])), 217).shape
@@ -77,15 +122,14 @@ def rdkit_descriptors(graph: GraphBatch, count: int) -> Float[Tensor, "atoms des
         from rdkit.rdBase import BlockLogs
     except ImportError:
         raise InputError("descriptors need RDKit, which is not installed: pip install 'mnagt[molecules]'") from None
-    compute, rows = [each for _, each in Descriptors.descList[:count]], []
+    compute = [each for _, each in Descriptors.descList[:count]]
+    found = torch.full((graph.num_nodes, count), torch.nan)
     with BlockLogs():
-        for molecule in rebuild_molecules(graph):
+        for nodes, molecule in rebuild_molecules(graph):
             GetSymmSSSR(molecule)
-            rows.append([_compute_or_nan(each, molecule) for each in compute])
-    found = torch.full((graph.num_graphs, count), torch.nan)
-    values = torch.tensor(rows, dtype=torch.float64).view(graph.num_graphs, -1)
-    found[:, : values.shape[1]] = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
-    return found[graph.graph_of_node.cpu().long()].to(graph.device)
+            values = torch.tensor([_compute_or_nan(each, molecule) for each in compute], dtype=torch.float64)
+            found[nodes, : len(compute)] = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
+    return found.to(graph.device)
 
 
 def _compute_or_nan(descriptor: "Callable[[Mol], float]", molecule: "Mol") -> float:
@@ -97,25 +141,31 @@ def _compute_or_nan(descriptor: "Callable[[Mol], float]", molecule: "Mol") -> fl
     return value if math.isfinite(value) else math.nan
 
 
-def rebuild_molecules(graph: GraphBatch) -> "Iterator[Mol]":
-    """RDKit's molecules from the columns ``MOLECULES``: elements, charges, hydrogens, radicals, aromaticity and bonds.
+def rebuild_molecules(graph: GraphBatch) -> "Iterator[tuple[list[int], Mol]]":
+    """RDKit's molecules, one for each component of a graph, and the nodes that are their atoms.
 
+    They have the elements, charges, hydrogens, radicals, aromaticity and bonds that the columns of atoms and bonds say.
     Isotopes and chirality are not restored. Nothing is refused: valences are not checked, and what a column calls
     'other' becomes an atom or a bond of no kind.
     """
     if graph.node_labels is None or graph.edge_labels is None:
         raise InputError("a molecule has columns of atoms and of bonds, and these graphs lack some")
-    atoms = graph.node_labels.tolist()
-    ends = zip(*graph.edge_index.tolist(), graph.edge_labels[:, 0].tolist(), strict=True)
-    bonds: list[dict[tuple[int, int], int]] = [{} for _ in range(graph.num_graphs)]
-    graph_of, starts = graph.graph_of_node.tolist(), graph.node_ptr.tolist()
-    for i, j, kind in ends:
-        if i != j:
-            start, of_graph = starts[graph_of[i]], bonds[graph_of[i]]
-            pair = min(i, j) - start, max(i, j) - start
-            of_graph[pair] = max(kind, of_graph.get(pair, kind))
-    for g, of_graph in enumerate(bonds):
-        yield _rebuild_molecule(atoms[starts[g] : starts[g + 1]], of_graph)
+    component = component_of_node(graph)
+    key = graph.graph_of_node.long() * (int(component.max()) + 1 if len(component) else 1) + component
+    molecule_of = key.unique(return_inverse=True)[1].tolist()
+    atoms = graph.node_labels[:, : len(ATOMS)].tolist()
+    nodes: list[list[int]] = [[] for _ in range(max(molecule_of, default=-1) + 1)]
+    atom_of = []
+    for node, number in enumerate(molecule_of):
+        atom_of.append(len(nodes[number]))
+        nodes[number].append(node)
+    bonds: list[dict[tuple[int, int], int]] = [{} for _ in nodes]
+    for i, j, kind in zip(*graph.edge_index.tolist(), graph.edge_labels[:, 0].tolist(), strict=True):
+        if i != j and molecule_of[i] == molecule_of[j]:
+            of_molecule, (a, b) = bonds[molecule_of[i]], sorted((atom_of[i], atom_of[j]))
+            of_molecule[a, b] = max(kind, of_molecule.get((a, b), kind))
+    for of_molecule, its_bonds in zip(nodes, bonds, strict=True):
+        yield of_molecule, _rebuild_molecule([atoms[node] for node in of_molecule], its_bonds)
 
 
 def _rebuild_molecule(atoms: Sequence[Sequence[int]], bonds: dict[tuple[int, int], int]) -> "Mol":

@@ -18,14 +18,15 @@ from mnagt.data.readers import descriptor_columns
 from mnagt.data.readers.code import read_functions
 from mnagt.data.readers.code_trees import encode_functions
 from mnagt.data.readers.molecule_table import read_molecule_file
-from mnagt.data.readers.smiles import FEATURES, read_smiles
+from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.text_table import TABLES, Table
 from mnagt.data.registry import find_graph_reader, is_molecule_table, load_dataset
 from mnagt.data.splits import PARTS
 from mnagt.data.table_config import TableConfig
 from mnagt.devices import pick_device
-from mnagt.errors import InputError
+from mnagt.errors import InputError, join_names
 from mnagt.files import write_atomically, write_record
+from mnagt.graphs.molecules import MoleculeFormat, count_components, find_molecule_format
 from mnagt.inference.calibration import Calibration, fit_calibration
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import CALIBRATION, TrainedModel, distance_column, load_model
@@ -58,7 +59,7 @@ def evaluate(
         dataset: Name or path of another data set; it may be a table of molecules.
         part: 'train', 'valid', 'test' or 'all', of the model's own data set.
         device: cpu, cuda, ...; auto takes a GPU if there is one.
-        smiles: The column of SMILES of another table; by default named as in training.
+        smiles: The column of SMILES of another table, or columns ('solute,solvent'); by default named as in training.
         targets: Its target columns; by default named as in training.
         descriptors: A table with the columns that the model reads beside the graph; by default another table's own.
 
@@ -123,8 +124,8 @@ class Calibrated:
     after: Reliability | None
     test_graphs: int
     coverage: dict[float, tuple[IntervalCoverage, IntervalCoverage | None]]
-    """Of numbers, by level: that of the conformal intervals of the test part, and of those of a normal distribution
-    where the model gives deviations."""
+    """Of numbers, by level: that of the conformal intervals of the test part, and of those that the model itself gives,
+    if it does (``uncertainty``)."""
 
 
 def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
@@ -156,14 +157,14 @@ def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
 def _measure_coverage(
     task: Task, calibration: Calibration, output: Tensor, target: Tensor, level: float
 ) -> tuple[IntervalCoverage, IntervalCoverage | None] | None:
-    """The coverage of intervals of numbers, conformal and of a normal distribution; None for other tasks."""
-    conformal, normal = (
+    """The coverage of intervals of numbers, conformal and as the model gives them; None for other tasks."""
+    conformal, thresholds = (
         task.interval_coverage(output, target, calibration.threshold(level)),
-        task.normal_thresholds(level),
+        task.model_thresholds(level),
     )
     if conformal is None:
         return None
-    return conformal, None if normal is None else task.interval_coverage(output, target, normal)
+    return conformal, None if thresholds is None else task.interval_coverage(output, target, thresholds)
 
 
 def predict(
@@ -314,12 +315,14 @@ def select_graphs(
             source = load_dataset(dataset)
             all_ids = range(len(source))
     except InputError as error:
-        if os.path.exists(dataset) or trained.model.features != FEATURES:
+        if os.path.exists(dataset) or (row_format := find_molecule_format(trained.model.features)) is None:
             raise
-        if refused := read_smiles([dataset]).refused:
-            reason = refused[0].reason
-            raise InputError(f"{dataset!r} cannot be read as a molecule ({reason}); and {error}") from None
-        return _select_rows(Table(dataset, {"smiles": [dataset]}, [1]), trained, graphs, "smiles", descriptors)
+        cells = [dataset] if row_format.components == 1 else dataset.split(",")
+        if refused := read_smiles([cells], row_format=row_format).refused:
+            what = "a molecule" if row_format.components == 1 else f"{row_format.components} with commas between them"
+            raise InputError(f"{dataset!r} cannot be read as {what} ({refused[0].explain()}); and {error}") from None
+        columns = {"smiles" if len(cells) == 1 else f"smiles {n}": [cell] for n, cell in enumerate(cells, start=1)}
+        return _select_rows(Table(dataset, columns, [1]), trained, graphs, ",".join(columns), descriptors)
     indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
     ids = [all_ids[index] for index in indices.tolist()]
     names = [f"graph {each}" for each in ids]
@@ -330,22 +333,37 @@ def _select_rows(
     table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None, descriptors: str | None
 ) -> SelectedGraphs:
     table = table.select(_check_indices(rows, len(table), f"{table.label} has rows").tolist())
-    in_training = _run_config(trained).smiles
-    column = table.find_smiles_column(smiles or (in_training if in_training in table.columns else None))
-    molecules = read_smiles(table.column(column), name=table.name)
+    columns = _find_smiles_columns(table, trained, smiles)
+    molecules = read_smiles(table.read_rows(columns), name=table.name, row_format=MoleculeFormat(len(columns)))
     kept = molecules.kept.tolist()
     described = trained.columns.get(descriptor_columns.KIND, ())
-    graphs = descriptor_columns.with_descriptors(molecules.graphs, table.select(kept), column, described, descriptors)
+    graphs = descriptor_columns.with_descriptors(molecules.graphs, table.select(kept), columns, described, descriptors)
     trained.align(graphs)
     if molecules.refused:
         _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table))
-    notes = {row.row: row.reason for row in molecules.refused}
+    notes = {row.row: row.explain(columns) for row in molecules.refused}
     named = table.find_name_column()
     names = [f"line {table.lines[row]}" for row in kept]
     if named is not None:
         given = table.column(named)
         names = [f"{given[row]}, {line}" if given[row] else line for row, line in zip(kept, names, strict=True)]
     return SelectedGraphs(graphs, torch.arange(len(kept)), names, table.columns, molecules.kept, notes)
+
+
+def _find_smiles_columns(table: Table, trained: TrainedModel, names: str | None) -> tuple[str, ...]:
+    """The columns ``names``, or else those that are named as in training, or the one that is called as usual."""
+    in_training, count = _run_config(trained).smiles, count_components(trained.model.features)
+    if names is None and in_training and (count > 1 or in_training in table.columns):
+        names = in_training
+    columns = table.find_smiles_columns(names)
+    if len(columns) != count:
+        in_words = f"{count} components" if count > 1 else "one molecule"
+        was = f", in training {in_training}" if in_training else ""
+        raise InputError(
+            f"{table.label}: {join_names(columns)} for a model that reads {in_words} of a row; name as many columns "
+            f"(--smiles{was})"
+        )
+    return columns
 
 
 def _check_indices(graphs: Sequence[int] | None, count: int, has: str) -> Int[Tensor, "some"]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from mnagt.graphs.features import Features
+from mnagt.graphs.molecules import count_components
 from mnagt.models.config import SklearnConfig
 from mnagt.nn.decision_trees import BoostedTrees
 from mnagt.nn.encoders import NoEncoder
@@ -35,5 +36,10 @@ class DescriptorBoostingConfig(SklearnConfig):
 
 
 def descriptor_boosting(config: DescriptorBoostingConfig, features: Features, outputs: int) -> GraphModel:
-    """Gradient boosting on RDKit's descriptors of molecules, fitted by scikit-learn."""
-    return GraphModel(NoEncoder(), [], Descriptors(), BoostedTrees(outputs, config.num_iterations), features)
+    """Gradient boosting on RDKit's descriptors of molecules, fitted by scikit-learn.
+
+    Descriptors of several components stand side by side.
+    """
+    return GraphModel(
+        NoEncoder(), [], Descriptors(count_components(features)), BoostedTrees(outputs, config.num_iterations), features
+    )

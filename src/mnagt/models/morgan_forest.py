@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from mnagt.graphs.features import Features
+from mnagt.graphs.molecules import count_components
 from mnagt.models.config import SklearnConfig
 from mnagt.nn.decision_trees import Forests
 from mnagt.nn.encoders import NoEncoder
@@ -35,6 +36,12 @@ class MorganForestConfig(SklearnConfig):
 
 
 def morgan_forest(config: MorganForestConfig, features: Features, outputs: int) -> GraphModel:
-    """A random forest over Morgan fingerprints of molecules, fitted by scikit-learn."""
-    bits, forests = MorganBits(config.radius, config.bits), Forests(outputs, config.num_trees)
+    """A random forest over Morgan fingerprints of molecules, fitted by scikit-learn.
+
+    Fingerprints of several components stand side by side.
+    """
+    bits, forests = (
+        MorganBits(config.radius, config.bits, count_components(features)),
+        Forests(outputs, config.num_trees),
+    )
     return GraphModel(NoEncoder(), [], bits, forests, features)

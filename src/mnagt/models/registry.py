@@ -10,7 +10,7 @@ from torch import nn
 
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.graphs.molecules import MOLECULES
+from mnagt.graphs.molecules import MOLECULES, find_molecule_format
 from mnagt.models.config import SklearnConfig, WidthConfig
 from mnagt.models.counts import CountsConfig, counts
 from mnagt.models.descriptor_boosting import DescriptorBoostingConfig, descriptor_boosting
@@ -62,7 +62,7 @@ class Entry:
     paper: str
     """What ``mnagt models`` shows as its paper."""
     reads: Features | None = None
-    """The columns that graphs must have; None for any."""
+    """The columns that graphs must have; None for any. Molecules may be of several components."""
 
     @property
     def is_fitted_by_sklearn(self) -> bool:
@@ -221,7 +221,7 @@ def build_model(name: str, settings: Mapping[str, Any], features: Features, outp
     torch.Size([3, 2])
     """
     config = _resolve(name, settings, features, outputs)
-    if MODELS[name].reads not in (None, features):
+    if MODELS[name].reads not in (None, features) and find_molecule_format(features) is None:
         raise InputError(
             f"{name} reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
             "molecules have, and these graphs have others; choose wl-linear"

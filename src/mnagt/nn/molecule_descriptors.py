@@ -1,17 +1,24 @@
-"""Readouts of the whole molecule: its fingerprint, descriptors of RDKit or of a table, and a linear map of them."""
+"""Readouts of whole molecules: fingerprints, descriptors of RDKit or of a table, and a linear map of them."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, TABLE_DESCRIPTORS, morgan_identifiers, rdkit_descriptors
+from mnagt.graphs.molecules import (
+    COMPUTED_DESCRIPTORS,
+    TABLE_DESCRIPTORS,
+    component_of_node,
+    morgan_identifiers,
+    rdkit_descriptors,
+)
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
 from mnagt.nn.decision_trees import presence_features
@@ -28,10 +35,13 @@ MORGAN_RADIUS, MORGAN_BITS = 2, 2048
 
 
 class MorganBits(Readout):
-    """The Morgan fingerprint of each molecule: 1 where it has a bit. The last column is for identifiers of no bit."""
+    """The Morgan fingerprint of each molecule: 1 where it has a bit. The last column is for identifiers of no bit.
 
-    def __init__(self, radius: int, bits: int) -> None:
-        super().__init__(bits + 1)
+    Fingerprints of several components stand side by side.
+    """
+
+    def __init__(self, radius: int, bits: int, components: int = 1) -> None:
+        super().__init__(bits * components + 1)
         self.radius, self.bits = radius, bits
 
     @property
@@ -41,15 +51,17 @@ class MorganBits(Readout):
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         identifiers = graph.encodings.get(IDENTIFIERS)
         identifiers = morgan_identifiers(graph, self.radius) if identifiers is None else identifiers
-        bit = torch.where(identifiers < 0, self.bits, identifiers % self.bits)
+        bit = identifiers % self.bits + self.bits * component_of_node(graph)[:, None]
+        bit = torch.where(identifiers < 0, self.dim - 1, bit)
         return presence_features(bit, graph.graph_of_node.long(), graph.num_graphs, self.dim).float()
 
 
 class Descriptors(Readout):
-    """RDKit's descriptors of each molecule, NaN where one has no value."""
+    """RDKit's descriptors of each molecule, NaN where one has no value; those of several components side by side."""
 
-    def __init__(self) -> None:
-        super().__init__(NUM_DESCRIPTORS)
+    def __init__(self, components: int = 1) -> None:
+        super().__init__(NUM_DESCRIPTORS * components)
+        self.components = components
 
     @property
     def encodings(self) -> dict[str, int]:
@@ -58,7 +70,12 @@ class Descriptors(Readout):
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         found = graph.encodings.get(DESCRIPTORS)
         found = rdkit_descriptors(graph, NUM_DESCRIPTORS) if found is None else found
-        return take_first_rows(found, graph)
+        if self.components == 1:
+            return take_first_rows(found, graph)
+        owner = graph.graph_of_node.long() * self.components + component_of_node(graph)
+        first = torch.full((graph.num_graphs * self.components,), len(found), device=found.device)
+        first = first.scatter_reduce(0, owner, torch.arange(len(found), device=found.device), "amin")
+        return F.pad(found, (0, 0, 0, 1), value=math.nan)[first].view(graph.num_graphs, self.dim)
 
 
 def take_first_rows(
@@ -98,6 +115,7 @@ class MoleculeDescriptors(Readout):
         dim: columns of the result.
         names: 'rdkit2d' for RDKit's descriptors, 'morgan' for a Morgan fingerprint; others are columns of a table.
         dropout: share of the descriptors dropped in training.
+        components: molecules of a graph; their descriptors stand side by side.
 
     >>> MoleculeDescriptors(8, ["rdkit2d", "temperature"]).encodings
     {'rdkit-descriptors': 217, 'table-descriptors': 1}
@@ -106,10 +124,13 @@ class MoleculeDescriptors(Readout):
     mean: Float[Tensor, "columns"]
     scale: Float[Tensor, "columns"]
 
-    def __init__(self, dim: int, names: Sequence[str], dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, names: Sequence[str], dropout: float = 0.0, components: int = 1) -> None:
         super().__init__(dim)
         self.dropout = Dropout(dropout)
-        computed = {"rdkit2d": Descriptors, "morgan": lambda: MorganBits(MORGAN_RADIUS, MORGAN_BITS)}
+        computed = {
+            "rdkit2d": lambda: Descriptors(components),
+            "morgan": lambda: MorganBits(MORGAN_RADIUS, MORGAN_BITS, components),
+        }
         parts: list[Readout] = [computed[name]() for name in COMPUTED_DESCRIPTORS if name in names]
         if columns := len(set(names) - set(COMPUTED_DESCRIPTORS)):
             parts.append(TableColumns(columns))

@@ -68,14 +68,17 @@ def list_bonds(graph: GraphBatch, kinds: Sequence[str]) -> list[tuple[int, int, 
 
 
 def read_molecule(smiles: str | None, count: int) -> Any:
-    """RDKit's molecule; None without RDKit, or where it does not find ``count`` atoms: its versions differ on a few."""
+    """RDKit's molecule; None without RDKit, or where it does not find ``count`` atoms: its versions differ on a few.
+
+    Several components, with tabs between them, are one molecule.
+    """
     if smiles is None or find_spec("rdkit") is None:
         return None
     from rdkit.Chem import MolFromSmiles
     from rdkit.rdBase import BlockLogs
 
     with BlockLogs():
-        molecule = MolFromSmiles(smiles)
+        molecule = MolFromSmiles(smiles.replace("\t", "."))
     return molecule if molecule is not None and molecule.GetNumAtoms() == count else None
 
 

@@ -62,9 +62,9 @@ class TrainConfig(Settings):
     target_transform: Literal["standardise", "log", "rank", "none"] = "standardise"
     """What is learned of numbers, fitted to the training part and inverted in predictions: standardised values, those
     of the logarithm, normal scores of the ranks, or the values as they are."""
-    uncertainty: Literal["none", "mean-variance"] = "none"
-    """What is predicted beside numbers: with mean-variance a standard deviation of each, learned by the likelihood of a
-    normal distribution; intervals are then wider for some graphs than for others."""
+    uncertainty: Literal["none", "mean-variance", "quantile", "evidential"] = "none"
+    """What is predicted beside each number: its standard deviation, by the likelihood of a normal distribution
+    (mean-variance) or of evidence (evidential), or quantiles; intervals are then wider for some graphs than others."""
     label_smoothing: Fraction = 0.0
     """Share of each target that the loss spreads evenly over all classes; 0 for none."""
     init_from: str | None = None
@@ -170,7 +170,8 @@ class RunConfig(Settings):
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
     smiles: str | None = None
-    """Column of SMILES in a table of molecules, where it cannot be guessed."""
+    """Column of SMILES in a table of molecules, where it cannot be guessed; of several components, their columns, with
+    commas between them."""
     targets: tuple[str, ...] | None = None
     """Columns to learn in a table or in graphs of your own, where they cannot be guessed."""
     task: Annotated[str, OneOf(TASK_CHOICES)] = "auto"

@@ -61,7 +61,10 @@ def name_descriptors(config: RunConfig) -> RunConfig:
         return config
     if len(files) > 1 or config.table.descriptor_file:
         raise InputError(f"descriptors of one table are read, and there are more ({files[-1]}); join them")
-    names = (*(name for name in given if name not in files), *find_descriptor_columns(Path(files[0]).expanduser()))
+    names = (
+        *(name for name in given if name not in files),
+        *find_descriptor_columns(Path(files[0]).expanduser(), config.smiles),
+    )
     settings, table = config.settings | {"descriptors": names}, replace(config.table, descriptor_file=files[0])
     return replace(config, settings=settings, table=table)
 

@@ -28,11 +28,14 @@ from mnagt.data.splits import (
     stratified_folds,
 )
 from mnagt.errors import InputError, count, join_names
+from mnagt.graphs.molecules import count_components
 from mnagt.runs.config import RunConfig, SplitConfig
 
 FEW_GRAPHS = 50
 """Graphs below which a run warns of what its figures are worth."""
 _MAX_LISTED = 5
+_BY_STRUCTURE = ("scaffold", "butina", "kmeans", "kennard-stone")
+"""Splits by the structure of molecules; of several components, of the first."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +67,10 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
 
 def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
     """As ``make_split``; also which split it is, in words."""
+    first = " of the first component" if count_components(dataset.features) > 1 else ""
     if config.kind != "auto":
-        return NamedSplit(SPLITS[config.kind](config, dataset), config.kind)
+        name = f"{config.kind}{first if config.kind in _BY_STRUCTURE else ''}"
+        return NamedSplit(SPLITS[config.kind](config, dataset), name)
     if dataset.official is not None:
         name = "official" if dataset.same_as is None else "given by files"
         name = name if config.column is None else f"given by column {config.column}"
@@ -76,7 +81,7 @@ def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
         return NamedSplit(_split_random(config, dataset), "random (the default)")
     groups = _scaffold_groups(dataset)
     try:
-        return NamedSplit(ordered_group_split(groups, config.sizes), "scaffold (the default for molecules)")
+        return NamedSplit(ordered_group_split(groups, config.sizes), f"scaffold{first} (the default for molecules)")
     except InputError:
         return NamedSplit(
             _split_random(config, dataset), "random (the molecules have too few scaffolds to split by them)"

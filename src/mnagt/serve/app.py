@@ -38,7 +38,7 @@ from mnagt.serve.metrics import Metrics
 from mnagt.serve.middleware import COMPUTED, SERVICE, AsciiResponse, Middleware, TimedProtocol, refuse
 from mnagt.serve.models import Models, find_models, is_model_folder
 from mnagt.serve.open_inference import add_v2_routes
-from mnagt.serve.schemas import ExplainRequest, PredictRequest
+from mnagt.serve.schemas import ExplainRequest, Predictions, PredictRequest
 from mnagt.serve.service import Service
 from mnagt.settings import from_dict
 from mnagt.version import __version__
@@ -238,9 +238,9 @@ def make_model_routes(choose: Callable[..., Coroutine[Any, Any, Service]]) -> AP
     @router.post("/predict", responses=responses)
     async def predict(
         request: PredictRequest, http: Request, service: Annotated[Service, Depends(choose)]
-    ) -> dict[str, list[dict[str, Any]]]:
-        """A prediction for each graph, in the order of the request."""
-        return {"predictions": await service.wait(service.predict(request), http)}
+    ) -> Predictions:
+        """A prediction for each graph, in the order of the request; a SMILES that cannot be read gets the reason."""
+        return Predictions(predictions=await service.wait(service.predict(request), http))
 
     @router.post("/explain", responses=responses)
     async def explain(

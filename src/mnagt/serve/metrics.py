@@ -14,6 +14,7 @@ FAMILIES = {
     "mnagt_requests_total": ("counter", "Requests, by path and status."),
     "mnagt_caller_requests_total": ("counter", "Predictions and explanations, by caller and status."),
     "mnagt_graphs_total": ("counter", "Graphs predicted."),
+    "mnagt_unread_total": ("counter", "SMILES that could not be read, in requests that were answered."),
     "mnagt_request_seconds": ("histogram", "Time from request to response, by model."),
     "mnagt_graphs_outside_total": ("counter", "Graphs with a distance above 1 from the training graphs."),
     "mnagt_graphs_by_bin_total": ("counter", "Graphs in each bin of a feature (mnagt monitor)."),

@@ -1,7 +1,9 @@
 """The Open Inference Protocol (V2), which KServe, Triton and others speak: requests and predictions as named tensors.
 
 A request has one input, called ``smiles``, ``graphs`` (each a graph as JSON text) or ``code``, of datatype BYTES. Each
-column of the predictions is an output. Tensors are JSON; there is no binary extension.
+column of the predictions is an output. Models of molecules have one more, ``error``: why a SMILES could not be read, or
+nothing. Tensors are JSON; there is no binary extension. Rows of several molecules
+are a tensor with a column for each.
 """
 
 import json
@@ -14,9 +16,10 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
 from mnagt.errors import InputError
+from mnagt.graphs.molecules import count_components
 from mnagt.inference.domain import DISTANCE
 from mnagt.serve.models import Models
-from mnagt.serve.schemas import Graph, PredictRequest, list_input_kinds
+from mnagt.serve.schemas import ERROR, Graph, PredictRequest, list_input_kinds
 from mnagt.serve.service import Rows, Service
 from mnagt.version import __version__
 
@@ -95,7 +98,9 @@ def read_tensors(request: InferRequest) -> PredictRequest:
         raise InputError(f"inputs[0]: {len(texts)} texts, and the shape says {size}")
     level = request.parameters.level
     if given.name == "smiles":
-        return PredictRequest(smiles=texts, level=level)
+        columns = given.shape[1] if len(given.shape) == 2 else 1
+        rows: list[str | list[str]] = [texts[at : at + columns] for at in range(0, size, columns or 1)]
+        return PredictRequest(smiles=rows, level=level)
     if given.name == "code":
         if len(texts) != 1:
             raise InputError(f"inputs[0]: code is one text, got {len(texts)}")
@@ -124,9 +129,13 @@ def _read_graph(index: int, text: str) -> Graph:
         raise InputError(f"inputs[0].data[{index}]{f', {field}' if field else ''}: {first['msg']}") from None
 
 
-def write_tensors(rows: Rows, wanted: list[RequestedOutput] | None) -> list[Output]:
-    """The columns of the predictions as tensors; those that are ``wanted``."""
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+def write_tensors(rows: Rows, wanted: list[RequestedOutput] | None, *, with_errors: bool) -> list[Output]:
+    """The columns of the predictions as tensors, those that are ``wanted``; with the reasons why some are missing."""
+    errors = [error if isinstance(error := row.get(ERROR, ""), str) else "" for row in rows]
+    answered = next(row for row, error in zip(rows, errors, strict=True) if not error)
+    columns = {name: [row.get(name) for row in rows] for name in answered}
+    if with_errors:
+        columns.setdefault(ERROR, errors)
     names = list(columns) if wanted is None else [each.name for each in wanted]
     for name in names:
         if name not in columns:
@@ -135,8 +144,11 @@ def write_tensors(rows: Rows, wanted: list[RequestedOutput] | None) -> list[Outp
 
 
 def _to_tensor(name: str, values: list[Any]) -> Output:
-    kinds = {type(value) for value in values}
+    """A missing number is null, which clients read as NaN; a missing text is empty."""
+    kinds = {type(value) for value in values if value is not None}
     datatype = DATATYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    if None in values and datatype != "FP64":
+        datatype, values = None, ["" if value is None else value for value in values]
     data = values if datatype else [value if isinstance(value, str) else json.dumps(value) for value in values]
     return Output(name=name, shape=[len(values)], datatype=datatype or "BYTES", data=data)
 
@@ -150,12 +162,17 @@ def describe_tensors(service: Service, versions: list[str]) -> dict[str, Any]:
         columns = trained.decode(torch.zeros(1, trained.task.num_outputs))
         outputs = {name: _to_tensor(name, values).datatype for name, values in columns.items()}
     outputs |= {} if service.domain is None else {DISTANCE: "FP64"}
-    inputs = dict.fromkeys(list_input_kinds(trained), "BYTES")
+    inputs, components = dict.fromkeys(list_input_kinds(trained), "BYTES"), count_components(trained.model.features)
+    if "smiles" in inputs:
+        outputs.setdefault(ERROR, "BYTES")
     return {
         "name": service.key[0],
         "versions": versions,
         "platform": "mnagt",
-        "inputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in inputs.items()],
+        "inputs": [
+            {"name": name, "datatype": kind, "shape": [-1, components] if name == "smiles" and components > 1 else [-1]}
+            for name, kind in inputs.items()
+        ],
         "outputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in outputs.items()],
     }
 
@@ -202,7 +219,8 @@ def _make_routes(
         """A prediction for each graph, as tensors."""
 
         async def predict() -> list[Output]:
-            return write_tensors(await service.predict(read_tensors(request)), request.outputs)
+            rows = await service.predict(read_tensors(request))
+            return write_tensors(rows, request.outputs, with_errors="smiles" in list_input_kinds(service.trained))
 
         outputs = await service.wait(predict(), http)
         return InferResponse(model_name=service.key[0], model_version=service.key[1], id=request.id, outputs=outputs)

@@ -2,10 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, Stri
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code_trees import Function, UnparsableError, encode_functions, parse_functions
-from mnagt.data.readers.smiles import FEATURES, get_smiles, read_smiles
+from mnagt.data.readers.smiles import get_smiles, read_smiles
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.molecules import MoleculeFormat, find_molecule_format
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.serve.config import ServeConfig
@@ -24,6 +25,8 @@ from mnagt.tasks import Unlabelled
 
 Number = Annotated[StrictInt, Field(ge=-1, lt=2**31)]
 Label = Number | StrictStr
+ERROR = "error"
+"""In place of the columns of a prediction: why there is none."""
 POINTERS = ("node_ptr", "edge_ptr")
 TABLES = ("node_labels", "node_values", "edge_labels", "edge_values")
 TEXT_PER_NODE = 8
@@ -58,7 +61,10 @@ class PredictRequest(BaseModel):
         extra="forbid", json_schema_extra={"example": {"smiles": ["CC(=O)Oc1ccccc1C(=O)O"]}}, allow_inf_nan=False
     )
 
-    smiles: list[StrictStr] | None = Field(default=None, description="molecules, for a model trained on molecules")
+    smiles: list[StrictStr | list[StrictStr]] | None = Field(
+        default=None,
+        description="molecules, for a model trained on molecules; lists of SMILES, for one of several components",
+    )
     graphs: list[Graph] | None = None
     code: StrictStr | None = Field(default=None, description="Python source, for a model that names functions")
     level: Annotated[float, Field(gt=0, lt=1)] | None = Field(
@@ -76,17 +82,35 @@ class ExplainRequest(PredictRequest):
     )
 
 
+class Predictions(BaseModel):
+    """What ``/predict`` gives."""
+
+    predictions: list[dict[str, Any]] = Field(
+        description="for each entry of the request an object with the columns of mnagt predict, or for a SMILES that "
+        f"cannot be read only {ERROR}: why",
+        examples=[[{"prediction": "active", "p(active)": 0.93}, {ERROR: "not a SMILES"}]],
+    )
+
+
 class RequestGraphs(NamedTuple):
     """The graphs of a request, in the categories of the model, and their functions if they come from code."""
 
     graphs: PackedDataset
     functions: Sequence[Function] = ()
+    errors: Mapping[int, str] = {}
+    """Why entries of the request have no graph, by index."""
+
+    def row(self, entry: int) -> int:
+        """The index of the graph of an entry, or an ``InputError`` if it has none."""
+        if entry in self.errors:
+            raise InputError(f"smiles[{entry}]: {self.errors[entry]}")
+        return entry - sum(index < entry for index in self.errors)
 
 
 def list_input_kinds(trained: TrainedModel) -> tuple[str, ...]:
     """The fields of a request that the model can read."""
     can_read = {
-        "smiles": trained.model.features == FEATURES,
+        "smiles": find_molecule_format(trained.model.features) is not None,
         "code": trained.code_vocabularies is not None,
         "graphs": True,
     }
@@ -98,7 +122,8 @@ def read_request(
 ) -> RequestGraphs:
     """The graphs of a request, or an ``InputError`` that names the field.
 
-    ``check`` is called every few molecules; what it raises ends the reading.
+    SMILES that cannot be read are left out and named in ``errors``, unless none can. ``check`` is called every few
+    molecules; what it raises ends the reading.
     """
     given, kinds = [kind for kind in _READERS if getattr(request, kind) is not None], list_input_kinds(trained)
     if len(given) != 1:
@@ -111,7 +136,7 @@ def read_request(
     _check_size(kind, "nodes", int(graphs.node_ptr[-1]), limits.max_nodes)
     _check_size(kind, "nodes in one graph", int(graphs.sizes.max()), limits.max_graph_nodes)
     _check_size(kind, "edges", int(graphs.edge_ptr[-1]), limits.max_edges)
-    return RequestGraphs(trained.align(graphs), read.functions)
+    return read._replace(graphs=trained.align(graphs))
 
 
 def _check_size(kind: str, unit: str, count: int, limit: int) -> None:
@@ -133,24 +158,46 @@ def count_atoms(smiles: str) -> int:
     return len(_ATOM.findall(smiles))
 
 
-def _read_molecules(smiles: list[str], trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:
+def _read_molecules(
+    smiles: list[str | list[str]], trained: TrainedModel, limits: ServeConfig, check: Check
+) -> RequestGraphs:
     _check_count("smiles", len(smiles), limits)
-    for row, text in enumerate(smiles):
-        if len(text) > limits.max_text:
-            raise InputError(f"smiles[{row}]: {len(text):,} characters, at most {limits.max_text:,} are allowed")
-    _check_size("smiles", "characters", sum(map(len, smiles)), TEXT_PER_NODE * limits.max_nodes)
-    atoms = list(map(count_atoms, smiles))
-    _check_size("smiles", "nodes", sum(atoms), limits.max_nodes)
-    _check_size("smiles", "nodes in one graph", max(atoms), limits.max_graph_nodes)
-    parts, ends = [], list(accumulate(atoms))
-    for _, rows in groupby(range(len(smiles)), lambda row: ends[row] // ATOMS_AT_ONCE):
+    row_format = find_molecule_format(trained.model.features)
+    assert row_format is not None
+    cells = [[row] if isinstance(row, str) else row for row in smiles]
+    _check_size(
+        "smiles", "characters", sum(len(text) for row in cells for text in row), TEXT_PER_NODE * limits.max_nodes
+    )
+    atoms = [sum(map(count_atoms, row)) for row in cells]
+    excesses = (_find_excess(row, count, row_format, limits) for row, count in zip(cells, atoms, strict=True))
+    errors = {row: why for row, why in enumerate(excesses) if why}
+    fitting = [row for row in range(len(smiles)) if row not in errors]
+    ends = dict(zip(fitting, accumulate(atoms[row] for row in fitting), strict=True))
+    _check_size("smiles", "nodes", max(ends.values(), default=0), limits.max_nodes)
+    parts = []
+    for _, group in groupby(fitting, lambda row: ends[row] // ATOMS_AT_ONCE):
         check()
-        first, *_ = numbers = list(rows)
-        read = read_smiles([smiles[row] for row in numbers], name="smiles", workers=1)
-        if read.refused:
-            raise InputError(f"smiles[{first + read.refused[0].row}]: {read.refused[0].reason}")
-        parts.append(read.graphs)
-    return RequestGraphs(concatenate(parts))
+        rows = list(group)
+        read = read_smiles([cells[row] for row in rows], name="smiles", workers=1, row_format=row_format)
+        errors |= {rows[refused.row]: refused.explain() for refused in read.refused}
+        if len(read.graphs):
+            parts.append(read.graphs)
+    if not parts:
+        first = min(errors)
+        raise InputError(f"smiles[{first}]: {errors[first]}")
+    return RequestGraphs(concatenate(parts), errors=errors)
+
+
+def _find_excess(texts: Sequence[str], atoms: int, row_format: MoleculeFormat, limits: ServeConfig) -> str:
+    """Why a row is too large to be read, or has not the SMILES that it needs; or nothing."""
+    if len(texts) != row_format.components:
+        expected = "one SMILES" if row_format.components == 1 else f"a list of {row_format.components} SMILES"
+        return f"the model reads {expected}, got {len(texts)}"
+    if (length := sum(map(len, texts))) > limits.max_text:
+        return f"{length:,} characters, at most {limits.max_text:,} are allowed"
+    if atoms > limits.max_graph_nodes:
+        return f"{atoms:,} nodes in one graph, at most {limits.max_graph_nodes:,} are allowed"
+    return ""
 
 
 def _read_code(code: str, trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
+from mnagt.graphs.molecules import count_components
 from mnagt.inference.domain import Domain
 from mnagt.inference.drift import count_bins, measure_drift
 from mnagt.inference.export import OnnxModel, check_export
@@ -25,6 +26,7 @@ from mnagt.serve.config import ServeConfig
 from mnagt.serve.layout import compute_drawing
 from mnagt.serve.metrics import SIZES, Metrics
 from mnagt.serve.schemas import (
+    ERROR,
     Check,
     ExplainRequest,
     PredictRequest,
@@ -102,11 +104,20 @@ class Service:
         self._batcher.close()
 
     async def predict(self, request: PredictRequest) -> Rows:
-        """The predictions for a request. Its graphs are read in a thread of their own, so that batches go on."""
-        graphs = await self._reader.run(lambda check: read_request(request, self.trained, self.config, check))
-        return await self._batcher.submit(
-            ReadRequest(graphs, request.level, trace.get_current_span().get_span_context())
-        )
+        """The predictions for a request, with the reason in place of those that cannot be read.
+
+        Its graphs are read in a thread of their own, so that batches go on.
+        """
+        read = await self._reader.run(lambda check: read_request(request, self.trained, self.config, check))
+        rows = await self._batcher.submit(ReadRequest(read, request.level, trace.get_current_span().get_span_context()))
+        if not read.errors:
+            return rows
+        self.metrics.count(f"mnagt_unread_total{{{self.labels}}}", len(read.errors))
+        predictions = iter(rows)
+        return [
+            {ERROR: read.errors[entry]} if entry in read.errors else next(predictions)
+            for entry in range(len(rows) + len(read.errors))
+        ]
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """The explanation of one prediction."""
@@ -202,9 +213,9 @@ class Service:
     def _read_explained(self, request: ExplainRequest, check: Check) -> RequestGraphs:
         """The graphs of a request; the one to explain is among them, and not too large."""
         read, which = read_request(request, self.trained, self.config, check), request.which
-        if which >= len(read.graphs):
-            raise InputError(f"which: expected 0 to {len(read.graphs) - 1}, got {which}")
-        if (nodes := int(read.graphs.sizes[which])) > self.config.max_explained:
+        if which >= (entries := len(read.graphs) + len(read.errors)):
+            raise InputError(f"which: expected 0 to {entries - 1}, got {which}")
+        if (nodes := int(read.graphs.sizes[read.row(which)])) > self.config.max_explained:
             raise InputError(f"{nodes:,} nodes; graphs of up to {self.config.max_explained:,} nodes are explained")
         return read
 
@@ -212,7 +223,7 @@ class Service:
         """The prediction for one graph with its attributions, its kernel weights and a drawing."""
         from mnagt.explain.explanation import explain
 
-        which = request.which
+        which = read.row(request.which)
         index, functions = torch.tensor([which]), read.functions[which : which + 1]
         output = self._compute(read.graphs, index)
         (prediction,) = self._format(RequestGraphs(read.graphs, functions), output, request.level)
@@ -241,6 +252,7 @@ class Service:
             "task": task,
             "predicts": trained.task.describe(),
             "reads": list(list_input_kinds(trained)),
+            "components": count_components(trained.model.features),
             "features": asdict(trained.model.features),
             "is_calibrated": trained.calibration is not None,
             "gives_distances": self.domain is not None,

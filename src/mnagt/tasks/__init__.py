@@ -8,8 +8,11 @@ from mnagt.errors import InputError
 from mnagt.registry import TASK_CHOICES, add_entry, lookup
 from mnagt.tasks.base import NO_CLASS, ExplainedOutput, IntervalCoverage, Suggestion, Task, Unlabelled
 from mnagt.tasks.censored import CensoredRegression
-from mnagt.tasks.columns import MultiLabel, Regression
+from mnagt.tasks.columns import MultiLabel
+from mnagt.tasks.evidential import Evidential
 from mnagt.tasks.mean_variance import MeanVariance
+from mnagt.tasks.quantile import QuantileRegression
+from mnagt.tasks.regression import Regression
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.sub_tokens import END, UNKNOWN, SubTokens, word_key, word_keys
 
@@ -17,12 +20,15 @@ __all__ = [
     "END",
     "NO_CLASS",
     "TASKS",
+    "UNCERTAINTIES",
     "UNKNOWN",
     "CensoredRegression",
+    "Evidential",
     "ExplainedOutput",
     "IntervalCoverage",
     "MeanVariance",
     "MultiLabel",
+    "QuantileRegression",
     "Regression",
     "SingleLabel",
     "SubTokens",
@@ -38,9 +44,15 @@ __all__ = [
 
 TASKS: dict[str, type[Task]] = {
     task.kind: task
-    for task in (SingleLabel, MultiLabel, Regression, CensoredRegression, MeanVariance, SubTokens, Unlabelled)
+    for task in (
+        *(SingleLabel, MultiLabel, Regression, CensoredRegression),
+        *(MeanVariance, QuantileRegression, Evidential),
+        *(SubTokens, Unlabelled),
+    )
 }
 """Tasks by kind. ``register_task`` adds one."""
+UNCERTAINTIES: dict[str, type[Task]] = {task.kind: task for task in (MeanVariance, QuantileRegression, Evidential)}
+"""What the setting ``uncertainty`` may be, beside none: tasks that tell how uncertain each number is."""
 
 
 def register_task(kind: str) -> Callable[[type[Task]], type[Task]]:

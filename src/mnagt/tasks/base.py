@@ -164,6 +164,10 @@ class Task(ABC):
         """This task with a loss in which each target column has its weight."""
         raise InputError(f"target_weights are for several target columns, and the task is {self.kind}; leave them out")
 
+    def with_uncertainty(self, kind: "type[Task]") -> "Task":
+        """This task as one of ``kind``, which predicts the uncertainty of each number beside it."""
+        raise InputError(f"uncertainty is for numbers without bounds, and the task is {self.kind}; leave it out")
+
     def with_plain_loss(self) -> "Task":
         """This task with the negative log-likelihood as its loss: no class weights, no label smoothing."""
         return self
@@ -305,8 +309,8 @@ class Task(ABC):
         """How many targets lie within intervals, and how wide they are; None where there are no intervals."""
         return None
 
-    def normal_thresholds(self, level: float) -> Float[Tensor, "groups"] | None:
-        """The thresholds of a normal distribution; None where outputs have no deviation."""
+    def model_thresholds(self, level: float) -> Float[Tensor, "groups"] | None:
+        """The thresholds of the intervals that the model itself gives; None where it gives none at this level."""
         return None
 
     def reliability(self, output: Output, target: Tensor) -> Reliability | None:

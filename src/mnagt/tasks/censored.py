@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mnagt.tasks.base import ScoreGroups, divide
-from mnagt.tasks.columns import Regression, Values
+from mnagt.tasks.regression import Regression, Values
 from mnagt.tasks.target_column import BOUNDS, TargetColumn, parse_number
 
 ValuesAndSides = Float[Tensor, "graphs twice_columns"]

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 Value = TypeVar("Value", bound=float)
 
-MISSING = ("", "nan", "na")
+MISSING = ("", "nan", "na", "n/a", "#n/a", "null")
 """Texts, in lower case, that stand for a missing value."""
 _LARGEST = 3.4028234663852886e38
 """The largest finite float32."""

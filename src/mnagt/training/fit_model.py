@@ -27,7 +27,7 @@ from mnagt.nn.molecule_descriptors import MoleculeDescriptors
 from mnagt.nn.wl_features import COLOURS, WLFeatures
 from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.defaults import resolve_defaults
-from mnagt.tasks import MeanVariance, Task
+from mnagt.tasks import UNCERTAINTIES, Task
 from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_joined import fit_beside, join
 from mnagt.training.fit_trees import check_can_grow, fit_forest
@@ -182,7 +182,7 @@ def fit_task(config: TrainConfig, dataset: PackedDataset, train: Int[Tensor, "so
     if config.target_transform != TrainConfig.target_transform:
         task = task.with_target_transform(config.target_transform)
     if config.uncertainty != TrainConfig.uncertainty:
-        task = MeanVariance.of(task)
+        task = task.with_uncertainty(UNCERTAINTIES[config.uncertainty])
     if config.target_weights:
         task = task.with_target_weights(config.target_weights)
     task = task.fit(targets).with_metric(config.metric)

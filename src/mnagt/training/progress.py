@@ -41,7 +41,7 @@ class Reporter:
 
 
 class Lines(Reporter):
-    """A line an epoch, or every few seconds when epochs are short."""
+    """A line every few seconds, and ever fewer: some twenty for a training of some minutes, then one a minute."""
 
     def __init__(self, stream: TextIO | None = None, every: float = 2.0) -> None:
         self.stream, self.every = stream or sys.stderr, every
@@ -56,7 +56,8 @@ class Lines(Reporter):
 
     def epoch(self, record: Mapping[str, float], best: float | None) -> None:
         now, done, words = time.monotonic(), int(record["epoch"]), self.summary(record, best)
-        if now - self.shown >= self.every or done >= self.epochs:
+        pause = min(60.0, max(self.every, (now - self.started) / 5)) if self.every else 0.0
+        if now - self.shown >= pause or done >= self.epochs:
             self.shown = now
             print(f"epoch {done}/{self.epochs}, {words}", file=self.stream, flush=True)
 
@@ -71,7 +72,7 @@ class Lines(Reporter):
         metric = name.removeprefix("valid_")
         if best != self.best:
             is_resumed = self.first > 0 and self.best is None  # which epoch it was is not known here
-            self.best, self.best_words = best, "" if is_resumed else f", best {score:.3f} at {done}"
+            self.best, self.best_words = best, "" if is_resumed else f", epoch {done} is kept ({score:.3f})"
         metric = NAMES.get(metric, metric.replace("_", " "))
         parts = f"validation {metric} {score:.3f}{self.best_words}"
         return f"{parts}, {clock(left)} left" if done < self.epochs else parts

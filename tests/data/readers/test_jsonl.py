@@ -14,6 +14,7 @@ from mnagt import RunConfig, SplitConfig, TrainConfig, evaluate, load_dataset, p
 from mnagt.cli import main
 from mnagt.data.readers.jsonl import read_jsonl
 from mnagt.errors import InputError
+from mnagt.files import read_json
 from mnagt.tasks import MultiLabel, Regression, SingleLabel, Unlabelled
 
 TINY = {"dim": 8, "depth": 1}
@@ -200,7 +201,7 @@ def test_a_run_goes_by_its_columns_and_groups(run_folder):
     result = json.loads((run_folder / "result.json").read_text())
     assert evaluate(run_folder, device="cpu")["accuracy"] == result["test"]["accuracy"]
     assert resume(run_folder).result.test == result["test"]
-    split = json.loads((run_folder / "split.json").read_text())
+    split = read_json(run_folder / "split.json")
     families = [{i % 11 for i in part} for part in split.values()]
     assert not families[0] & families[1] | families[0] & families[2] | families[1] & families[2]
 

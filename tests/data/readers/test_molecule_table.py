@@ -72,10 +72,10 @@ def test_the_task_is_found_from_the_column(written, values, task, targets):
 
 
 def test_several_columns_of_0_and_1_are_questions_and_empty_is_missing(written):
-    text = "smiles,a,b\nC,0,\nCC,1.0,nan\nCCC,,1\nCCCC,TRUE,NA\n"
+    text = "smiles,a,b\nC,0,\nCC,1.0,nan\nCCC,,1\nCCCC,TRUE,NA\nCCCCC,n/a,1\nCCCCCC,1,NULL\n"
     dataset = load_dataset(written(text), targets=["b", "a"])
     assert dataset.task == MultiLabel(("b", "a"), "rocauc")
-    assert dataset.targets.nan_to_num(nan=9).tolist() == [[9, 0], [9, 1], [1, 9], [9, 1]]
+    assert dataset.targets.nan_to_num(nan=9).tolist() == [[9, 0], [9, 1], [1, 9], [9, 1], [1, 9], [9, 1]]
 
 
 def test_several_columns_of_numbers_are_numbers(written):
@@ -132,7 +132,7 @@ REFUSED = {
     "empty file": ("", "mine.csv: the file is empty"),
     "head only": ("smiles,y\n", "no rows under the header"),
     "no smiles": ("a,b\nC,1\n", r"which column holds the SMILES\? Name it \(--smiles\); there are: a, b"),
-    "which target": ("smiles,a,b\nC,1,2\n", "which columns are to be learned"),
+    "which target": ("smiles,a,b\nC,1,2\n", "which column is the target"),
     "empty column": (column_of("", "nan"), "column 'y' is empty"),
     "one value": (column_of("1", "1"), "column 'y' holds one value only"),
     "a name a row": (column_of("a", "b", "c"), "3 different texts in 3 rows"),
@@ -315,6 +315,7 @@ def test_the_documented_code_runs(run_folder, tmp_path, monkeypatch, capsys):
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     shutil.copytree(run_folder, tmp_path / "runs" / "mine")
     (tmp_path / "my.csv").write_text("smiles,active\nC,yes\nCC,no\nC(,no\n")
+    (tmp_path / "solubility.csv").write_text("solute,solvent,logs\nCCO,O,1.5\nC,CCO,2\n")
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "molecules.md", "exec"), {})
     assert capsys.readouterr().out == "4 C( not a SMILES\n"

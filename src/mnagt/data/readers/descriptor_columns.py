@@ -20,23 +20,31 @@ KIND = "descriptors"
 _log = logging.getLogger(__name__)
 
 
-def find_descriptor_columns(path: Path) -> tuple[str, ...]:
-    """The columns of numbers of a table of descriptors, but for ids."""
+def find_descriptor_columns(path: Path, smiles: str | None = None) -> tuple[str, ...]:
+    """The columns of numbers of a table of descriptors, but for ids; ``smiles`` as for ``read_molecules``."""
     table = read_table(path)
-    smiles = table.find_smiles_column()
-    names = [name for name in table.columns if name != smiles and not table.why_no_target(name)]
+    columns = _find_smiles_columns(table, [each for each in table.split_names(smiles) if each is not None])
+    names = [name for name in table.columns if name not in columns and not table.why_no_target(name)]
     if not names:
-        raise InputError(f"{table.label}: no column of numbers beside {quote(smiles)}; add the descriptors")
+        raise InputError(f"{table.label}: no column of numbers beside {_quote_all(columns)}; add the descriptors")
     _log.info("%s: descriptors are %s", table.label, join_names(names))
     return tuple(names)
 
 
+def _find_smiles_columns(table: Table, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of SMILES of a table of descriptors; one may have another name than in the table of molecules."""
+    if len(names) > 1:
+        return tuple(table.check_column(name, "smiles") for name in names)
+    return table.find_smiles_columns()
+
+
 def with_descriptors(
-    dataset: PackedDataset, table: Table, smiles: str, names: Sequence[str], file: str | None = None
+    dataset: PackedDataset, table: Table, smiles: Sequence[str], names: Sequence[str], file: str | None = None
 ) -> PackedDataset:
     """The data set with the columns ``names`` beside its graphs, each of which is a row of ``table``.
 
-    With a ``file``, they are columns of that table, whose rows are found by their SMILES as written.
+    With a ``file``, they are columns of that table, whose rows are found by their SMILES, in the columns ``smiles``, as
+    written.
     """
     if not names:
         return dataset
@@ -63,21 +71,25 @@ def _read_numbers(table: Table, name: str) -> list[float]:
     return numbers
 
 
-def _find_rows(table: Table, smiles: str, other: Table, names: Sequence[str]) -> list[int]:
+def _quote_all(texts: Sequence[str]) -> str:
+    return join_names(map(quote, texts))
+
+
+def _find_rows(table: Table, smiles: Sequence[str], other: Table, names: Sequence[str]) -> list[int]:
     """The row of ``other`` with the SMILES of each row of ``table``; an error where there is none, or two differ."""
-    row_of: dict[str, int] = {}
+    row_of: dict[tuple[str, ...], int] = {}
     columns = {name: other.column(other.check_column(name, "descriptors")) for name in names}
-    for row, text in enumerate(other.column(other.find_smiles_column())):
-        first = row_of.setdefault(text, row)
+    for row, texts in enumerate(other.read_rows(_find_smiles_columns(other, smiles))):
+        first = row_of.setdefault(texts, row)
         if differing := [name for name, cells in columns.items() if cells[first] != cells[row]]:
             raise InputError(
                 f"{other.label}: lines {other.name_line(first)} and {other.name_line(row)} are of the same molecule, "
-                f"{quote(text)}, with different values of {quote(differing[0])}; keep one"
+                f"{_quote_all(texts)}, with different values of {quote(differing[0])}; keep one"
             )
-    texts = table.column(smiles)
-    if missing := [row for row, text in enumerate(texts) if text not in row_of]:
+    rows = table.read_rows(smiles)
+    if missing := [row for row, texts in enumerate(rows) if texts not in row_of]:
         raise InputError(
-            f"{other.label}: no row for {quote(texts[missing[0]])} ({table.locate(missing[0])}; "
+            f"{other.label}: no row for {_quote_all(rows[missing[0]])} ({table.locate(missing[0])}; "
             f"{count(len(missing), 'molecule')} in all); rows are found by the SMILES as they are written: add them"
         )
-    return [row_of[text] for text in texts]
+    return [row_of[texts] for texts in rows]

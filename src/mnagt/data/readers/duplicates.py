@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.smiles import get_smiles
+from mnagt.data.readers.smiles import SEPARATOR, get_smiles
 from mnagt.data.readers.text_table import Table
 from mnagt.data.splits import PARTS
 from mnagt.errors import InputError, count
@@ -115,6 +115,7 @@ def list_copies(dataset: PackedDataset, table: Table, is_listed: Bool[Tensor, "g
 
 def shorten(smiles: str) -> str:
     """A SMILES as messages show it."""
+    smiles = smiles.replace(SEPARATOR, ", ")
     return smiles if len(smiles) <= _MAX_SMILES else f"{smiles[:_MAX_SMILES]}..."
 
 

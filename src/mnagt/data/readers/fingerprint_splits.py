@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from mnagt.data.readers.smiles import run_rdkit
+from mnagt.data.readers.smiles import first_components, run_rdkit
 
 _ROWS = 1024
 """Molecules that are compared with all others at once."""
@@ -15,12 +15,12 @@ Bits = Float[np.ndarray, "molecules bits"]
 
 
 def morgan_bits(smiles: Sequence[str]) -> Bits:
-    """The Morgan fingerprint (radius 2, 1024 bits) of each molecule, as 0 and 1.
+    """The Morgan fingerprint (radius 2, 1024 bits) of each molecule, as 0 and 1; of several components, of the first.
 
     >>> morgan_bits(["CCO", "OCC"]).sum(axis=1).tolist()
     [6.0, 6.0]
     """
-    packed = np.concatenate([part["bits"] for part in run_rdkit("fingerprints", smiles)])
+    packed = np.concatenate([part["bits"] for part in run_rdkit("fingerprints", first_components(smiles))])
     return np.unpackbits(packed, axis=1).astype(np.float32)
 
 

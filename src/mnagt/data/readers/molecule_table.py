@@ -1,4 +1,4 @@
-"""Data sets from tables of molecules, one molecule a row.
+"""Data sets from tables of molecules, one molecule or several components a row.
 
 The SMILES column is found by its name and the task by the values of the target columns. Rows that give no graph or have
 no target are left out and reported, with their lines.
@@ -19,12 +19,21 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.descriptor_columns import with_descriptors
 from mnagt.data.readers.duplicates import check_parts, resolve_duplicates
 from mnagt.data.readers.sdf import SUFFIX, read_sdf
-from mnagt.data.readers.smiles import VERSION, RefusedRow, find_duplicates, get_smiles, rdkit_version, read_smiles
+from mnagt.data.readers.smiles import (
+    SEPARATOR,
+    VERSION,
+    RefusedRow,
+    find_duplicates,
+    get_smiles,
+    rdkit_version,
+    read_smiles,
+)
 from mnagt.data.readers.split_columns import SplitColumn, announce_unused, encode_split_column, find_part_columns
 from mnagt.data.readers.text_table import Table, join_tables, read_table, read_targets
 from mnagt.data.splits import PARTS
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError, quote
+from mnagt.graphs.molecules import MoleculeFormat
 from mnagt.tasks import Task
 
 _MAX_LOGGED = 10
@@ -40,7 +49,7 @@ class MoleculeTable:
     dataset: PackedDataset
     table: Table
     smiles: str
-    """The column of SMILES."""
+    """The column of SMILES; columns of several components have commas between them."""
     targets: tuple[str, ...]
     """The target columns."""
     kept: Int[Tensor, "graphs"]
@@ -50,7 +59,8 @@ class MoleculeTable:
 
     def __str__(self) -> str:
         """The rows left out, in one line."""
-        rows = [f"line {self.table.lines[row.row]} ({row.reason})" for row in self.refused[:_MAX_LOGGED]]
+        columns = self.table.find_smiles_columns(self.smiles)
+        rows = [f"line {self.table.lines[row.row]} ({row.explain(columns)})" for row in self.refused[:_MAX_LOGGED]]
         if len(self.refused) > _MAX_LOGGED:
             rows.append(f"and {len(self.refused) - _MAX_LOGGED:,} more")
         return (
@@ -79,8 +89,9 @@ def read_molecules(
     """Read a table of molecules.
 
     Args:
-        path: A CSV, TSV, .smi or SDF file. Empty cells, 'nan' and 'NA' are missing values.
-        smiles: The column of SMILES, where it cannot be guessed.
+        path: A CSV, TSV, .smi or SDF file. Empty cells, 'nan', 'NA', 'n/a' and 'null' are missing values.
+        smiles: The column of SMILES, where it cannot be guessed. Of several components of a row, their columns, with
+            commas between them: 'solute,solvent'.
         targets: The target columns, where they cannot be guessed.
         task: 'single-label', 'multi-label', 'regression', or a task that the targets must fit. 'auto': one column of
             two values or of texts is single-label, several columns of 0 and 1 are multi-label, other numbers are
@@ -94,11 +105,11 @@ def read_molecules(
     30
     """
     table, part = _read_parts(Path(path), options)
-    column = table.find_smiles_column(smiles)
+    columns = table.find_smiles_columns(smiles)
     group = SplitColumn(group) if isinstance(group, str) else group
     targets = targets if isinstance(task, str) else task.target_columns(targets)
-    parts, split_column = find_part_columns(table), group.name if group else column
-    names = table.find_target_columns(targets, (column, split_column, *parts, *descriptors))
+    parts, split_column = find_part_columns(table), group.name if group else columns[0]
+    names = table.find_target_columns(targets, (*columns, split_column, *parts, *descriptors))
     if given := [name for name in names if name in descriptors]:
         raise InputError(
             f"{table.label}: {quote(given[0])} is a target and a descriptor, so that a model would be told what it has "
@@ -106,16 +117,16 @@ def read_molecules(
         )
     announce_unused(table, [name for name in parts if name not in (*names, split_column)])
     task, values, has_target = read_targets(table, names, task)
-    texts = [" ".join(text.split()) for text in table.column(column)]
-    graphs, is_kept = _read_graphs(table.name, texts, has_target)
-    refused = _explain_refused(table, names, texts, has_target, is_kept)
+    smiles_rows = table.read_rows(columns)
+    graphs, is_kept = _read_graphs(table.name, smiles_rows, len(columns), has_target)
+    refused = _explain_refused(table, names, smiles_rows, has_target, is_kept)
     kept = torch.from_numpy(np.flatnonzero(is_kept))
     dataset = replace(graphs, name=table.name, task=task, targets=values[kept])
-    molecules = MoleculeTable(dataset, table, column, names, kept, refused)
+    molecules = MoleculeTable(dataset, table, ",".join(columns), names, kept, refused)
     if not len(kept):
         raise InputError(f"{molecules}; nothing is left")
     rows = table.select(kept.tolist())
-    dataset = with_descriptors(dataset, rows, column, descriptors, options.descriptor_file)
+    dataset = with_descriptors(dataset, rows, columns, descriptors, options.descriptor_file)
     molecules = replace(molecules, dataset=dataset)
     if refused:
         _log.warning("%s", molecules)
@@ -136,16 +147,19 @@ def _read_parts(path: Path, options: TableConfig) -> tuple[Table, Int[Tensor, "r
 
 
 def _read_graphs(
-    name: str, texts: Sequence[str], has_target: Bool[np.ndarray, "rows"]
+    name: str, smiles_rows: Sequence[tuple[str, ...]], components: int, has_target: Bool[np.ndarray, "rows"]
 ) -> tuple[PackedDataset, Bool[np.ndarray, "rows"]]:
     """The graphs of the rows with a target, duplicates found, and which rows have a graph."""
-    to_read = [texts[row] for row in np.flatnonzero(has_target).tolist()]
+    texts = list(map(SEPARATOR.join, smiles_rows))
+    to_read = [smiles_rows[row] for row in np.flatnonzero(has_target).tolist()]
 
     def build() -> PackedDataset:
-        graphs = read_smiles(to_read, name=name).graphs
+        graphs = read_smiles(to_read, name=name, row_format=MoleculeFormat(components)).graphs
         return replace(graphs, same_as=find_duplicates(get_smiles(graphs)))
 
-    graphs = cache.load_or_build(VERSION, rdkit_version(), "\n".join(to_read), "same_as", build=build)
+    graphs = cache.load_or_build(
+        VERSION, rdkit_version(), "\n".join(map(SEPARATOR.join, to_read)), "same_as", build=build
+    )
     readable = set(get_smiles(graphs))
     return graphs, has_target & np.array([text in readable for text in texts], bool)
 
@@ -153,16 +167,21 @@ def _read_graphs(
 def _explain_refused(
     table: Table,
     names: Sequence[str],
-    texts: Sequence[str],
+    smiles_rows: Sequence[tuple[str, ...]],
     has_target: Bool[np.ndarray, "rows"],
     is_kept: Bool[np.ndarray, "rows"],
 ) -> tuple[RefusedRow, ...]:
     """The rows that give no graph or have no target, and why."""
     unread = np.flatnonzero(has_target & ~is_kept).tolist()
     missing = f"no value of {names[0]}" if len(names) == 1 else "no value of any target"
-    reasons = {row: missing if table.has_values(row) else "empty row" for row in np.flatnonzero(~has_target).tolist()}
-    reasons |= {unread[each.row]: each.reason for each in read_smiles([texts[row] for row in unread]).refused}
-    return tuple(RefusedRow(row, texts[row], reasons[row]) for row in sorted(reasons))
+    refused = [
+        RefusedRow(row, SEPARATOR.join(smiles_rows[row]), missing if table.has_values(row) else "empty row")
+        for row in np.flatnonzero(~has_target).tolist()
+    ]
+    refused += [
+        replace(each, row=unread[each.row]) for each in read_smiles([smiles_rows[row] for row in unread]).refused
+    ]
+    return tuple(sorted(refused, key=lambda each: each.row))
 
 
 def _resolve_rows(

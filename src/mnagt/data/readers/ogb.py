@@ -19,7 +19,8 @@ from mnagt.data.readers.dataset_files import DatasetFiles, find_ogb_files
 from mnagt.data.readers.number_tables import BINARY_LABELS, OPTIONAL_FLOATS
 from mnagt.data.splits import PARTS, Split
 from mnagt.errors import InputError
-from mnagt.graphs.molecules import ATOMS, BONDS
+from mnagt.graphs.features import Features
+from mnagt.graphs.molecules import ATOMS, BONDS, MOLECULES
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.tasks import MultiLabel, Regression, SubTokens, Task, Unlabelled, word_keys
 
@@ -99,9 +100,16 @@ def pack_links(
     )
 
 
-def pack_molecules(name: str, sizes: NDArray[np.integer], atoms: NDArray[np.integer], bonds: Links) -> PackedDataset:
-    """Molecules, with the columns of OGB's featuriser."""
-    return pack_links(name, sizes, atoms, [bonds], {"node_labels": ATOMS, "edge_labels": BONDS})
+def pack_molecules(
+    name: str,
+    sizes: NDArray[np.integer],
+    atoms: NDArray[np.integer],
+    bonds: Links,
+    features: Features = MOLECULES,
+) -> PackedDataset:
+    """Molecules, with the columns of OGB's featuriser or the other ``features`` of a ``MoleculeFormat``."""
+    counts = {"node_labels": features.nodes.labels, "edge_labels": features.edges.labels}
+    return pack_links(name, sizes, atoms, [bonds], counts)
 
 
 def _both_ways(node_ptr: NDArray[np.int64], links: list[Links], columns: int) -> tuple[Tensor, Tensor, Tensor]:

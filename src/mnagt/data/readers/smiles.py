@@ -1,6 +1,7 @@
 """Molecules from SMILES: graphs with the columns of OGB's featuriser, and the split by scaffold. Needs RDKit.
 
-A salt is one graph of several components. Hydrogens are counted on their atoms and are no nodes, unless the SMILES has
+A salt is one graph of several fragments, and a row of several components is one graph, too. Hydrogens are counted on
+their atoms and are no nodes, unless the SMILES has
 ``[H]`` where RDKit keeps it.
 """
 
@@ -13,26 +14,31 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import islice
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import rdkit_worker
 from mnagt.data.readers.ogb import Links, pack_molecules
 from mnagt.data.splits import Split, ordered_group_split
-from mnagt.errors import InputError
-from mnagt.graphs.molecules import MOLECULES
+from mnagt.errors import InputError, quote
+from mnagt.graphs.molecules import MOLECULES, MoleculeFormat
 
 VERSION = "smiles-1"
 """Changes whenever the same SMILES would give another graph."""
 
 FEATURES = MOLECULES
-"""The columns of these graphs. A model that reads these columns can predict from SMILES."""
+"""The columns of molecules. A model that reads these columns, and no component, can predict from SMILES."""
+
+SEPARATOR = "\t"
+"""Between the SMILES of a row of several components."""
 
 _CHUNK = 1000
 _ONE_PROCESS = 4000
@@ -50,6 +56,19 @@ class RefusedRow:
     """Counted from 0."""
     smiles: str
     reason: str
+    component: int | None = None
+    """Which of several components cannot be read, counted from 0."""
+
+    def explain(self, columns: Sequence[str] = ()) -> str:
+        """The reason, and in which of several components or ``columns`` it lies.
+
+        >>> RefusedRow(0, "CCO", "not a SMILES", component=1).explain(["solute", "solvent"])
+        "column 'solvent': not a SMILES"
+        """
+        if self.component is None:
+            return self.reason
+        where = f"column {quote(columns[self.component])}" if columns else f"component {self.component + 1}"
+        return f"{where}: {self.reason}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,61 +82,119 @@ class Molecules:
     refused: tuple[RefusedRow, ...]
 
 
-def read_smiles(smiles: Sequence[str], *, name: str = "these molecules", workers: int | None = None) -> Molecules:
+def read_smiles(
+    smiles: Sequence[str | Sequence[str]],
+    *,
+    name: str = "these molecules",
+    workers: int | None = None,
+    row_format: MoleculeFormat | None = None,
+) -> Molecules:
     """Convert SMILES to graphs with OGB's atom and bond columns.
 
     Args:
-        smiles: The molecules.
+        smiles: The molecules. A tuple or list of SMILES is a row of several components.
         name: The name of the data set.
         workers: Processes that read many molecules; one a core by default.
+        row_format: What each row has to hold; by default what the first does.
 
     Returns:
         The graphs, and those SMILES that RDKit cannot read or that have over ``rdkit_worker.MAX_SMILES_LENGTH``
-        characters.
+        characters. A row of several components is one graph, whose last node column is the component.
 
     >>> from mnagt import read_smiles
     >>> read_smiles(["CCO", "c1ccccc1"]).graphs.sizes.tolist()
     [3, 6]
+    >>> read_smiles([("CCO", "O")]).graphs.node_labels[:, -1].tolist()
+    [0, 0, 0, 1]
     """
-    smiles = [" ".join(text.split()) for text in smiles]
+    cells = [[" ".join(text.split()) for text in ([row] if isinstance(row, str) else row)] for row in smiles]
+    row_format = row_format or MoleculeFormat(len(cells[0]) if cells else 1)
+    count = row_format.components
+    wrong = {row: f"{len(each)} SMILES where {count} belong" for row, each in enumerate(cells) if len(each) != count}
+    texts = [text for row, each in enumerate(cells) for text in ([""] * count if row in wrong else each)]
+    parts, reasons = _read_texts(texts, name, workers)
+    parts, kept = _join_components(parts, count)
+    refused = []
+    for row in sorted({text // count for text in reasons}):
+        text = next(text for text in range(row * count, (row + 1) * count) if text in reasons)
+        component = text % count if count > 1 and row not in wrong else None
+        refused.append(RefusedRow(row, SEPARATOR.join(cells[row]), wrong.get(row, reasons[text]), component))
+    links = Links(parts.ends, parts.bond_counts, forward=parts.bonds, backward=parts.bonds)
+    graphs = pack_molecules(name, parts.sizes, parts.atoms, links, row_format.features)
+    lines = "\n".join(SEPARATOR.join(cells[row]) for row in kept.tolist()).encode()
+    texts_of_rows = torch.from_numpy(np.frombuffer(lines, np.uint8).copy())
+    return Molecules(replace(graphs, texts=texts_of_rows), torch.from_numpy(kept), tuple(refused))
+
+
+class _FlatMolecules(NamedTuple):
+    """The tables of ``rdkit_worker.graph_rows``."""
+
+    sizes: NDArray[np.integer]
+    bond_counts: NDArray[np.integer]
+    atoms: NDArray[np.integer]
+    bonds: NDArray[np.integer]
+    ends: NDArray[np.integer]
+
+
+def _read_texts(texts: Sequence[str], name: str, workers: int | None) -> tuple[_FlatMolecules, dict[int, str]]:
+    """The atoms and bonds of all SMILES, and why some are refused."""
     parts, reasons, done, spoken = [], {}, 0, time.monotonic()
-    for part in run_rdkit("graph_rows", smiles, workers):
+    for part in run_rdkit("graph_rows", texts, workers):
         parts.append(part)
         reasons |= {done + row: why for row, why in part["reasons"]}
         done += len(part["sizes"])
         if time.monotonic() - spoken > _SECONDS_BETWEEN_REPORTS:
             spoken = time.monotonic()
-            _log.info("%s: %s of %s molecules read", name, f"{done:,}", f"{len(smiles):,}")
-    sizes, bond_counts, bonds = (_concatenate(parts, field) for field in ("sizes", "bond_counts", "bonds"))
-    kept = np.flatnonzero(sizes)
-    links = Links(_concatenate(parts, "ends"), bond_counts[kept], forward=bonds, backward=bonds)
-    graphs = pack_molecules(name, sizes[kept], _concatenate(parts, "atoms"), links)
-    texts = np.frombuffer("\n".join(smiles[row] for row in kept.tolist()).encode(), np.uint8).copy()
-    return Molecules(
-        replace(graphs, texts=torch.from_numpy(texts)),
-        torch.from_numpy(kept),
-        tuple(RefusedRow(row, smiles[row], why) for row, why in reasons.items()),
+            _log.info("%s: %s of %s molecules read", name, f"{done:,}", f"{len(texts):,}")
+    return _FlatMolecules(
+        *(np.concatenate([part[field] for part in parts]) for field in _FlatMolecules._fields)
+    ), reasons
+
+
+def _join_components(parts: _FlatMolecules, count: int) -> tuple[_FlatMolecules, NDArray[np.integer]]:
+    """The molecules, ``count`` of which are a row, as a graph for each row whose molecules could all be read.
+
+    Also the rows that could. Atoms get a last column, the component, where there are several.
+    """
+    is_read = (parts.sizes > 0).reshape(-1, count).all(axis=1)
+    kept = np.flatnonzero(is_read)
+    sizes, bond_counts = (each.reshape(-1, count)[kept] for each in (parts.sizes, parts.bond_counts))
+    if count == 1:
+        return parts._replace(sizes=sizes[:, 0], bond_counts=bond_counts[:, 0]), kept
+    is_kept = np.repeat(is_read, count)
+    has_atom, has_bond = np.repeat(is_kept, parts.sizes), np.repeat(is_kept, parts.bond_counts)
+    component = np.repeat(np.tile(np.arange(count), len(kept)), sizes.ravel())
+    component = component.astype(np.min_scalar_type(-count))
+    first = np.repeat((sizes.cumsum(axis=1) - sizes).ravel(), bond_counts.ravel())
+    joined = _FlatMolecules(
+        sizes.sum(axis=1),
+        bond_counts.sum(axis=1),
+        np.column_stack([parts.atoms[has_atom], component]),
+        parts.bonds[has_bond],
+        parts.ends[has_bond] + first[:, None].astype(parts.ends.dtype),
     )
-
-
-def _concatenate(parts: list[dict[str, Any]], field: str) -> np.ndarray:
-    return np.concatenate([part[field] for part in parts])
+    return joined, kept
 
 
 def get_smiles(dataset: PackedDataset) -> list[str]:
-    """The SMILES that the graphs were made from."""
+    """The SMILES that the graphs were made from, with ``SEPARATOR`` between those of a row."""
     if dataset.texts is None:
         raise InputError(f"{dataset.name}: its graphs were not made from SMILES; choose a table of molecules")
     return dataset.texts.cpu().numpy().tobytes().decode().split("\n") if len(dataset) else []
 
 
 def find_scaffolds(smiles: Sequence[str], *, workers: int | None = None) -> list[str]:
-    """The Bemis-Murcko scaffold of each molecule, as SMILES.
+    """The Bemis-Murcko scaffold of each molecule, as SMILES; of several components that of the first.
 
     >>> find_scaffolds(["Cc1ccccc1", "CCO"])
     ['c1ccccc1', '']
     """
-    return [each for part in run_rdkit("scaffolds", smiles, workers) for each in part["scaffolds"]]
+    return [each for part in run_rdkit("scaffolds", first_components(smiles), workers) for each in part["scaffolds"]]
+
+
+def first_components(smiles: Sequence[str]) -> list[str]:
+    """The molecules by which rows are split: the first component of each."""
+    return [text.split(SEPARATOR)[0] for text in smiles]
 
 
 def scaffold_split(
@@ -130,12 +207,17 @@ def scaffold_split(
 def find_duplicates(smiles: Sequence[str], *, workers: int | None = None) -> Int[Tensor, "molecules"]:
     """The index of the first molecule that is the same as each: with the same canonical SMILES after salts.
 
+    Rows of several components are the same if all components are.
+
     >>> find_duplicates(["CCO", "CC(=O)O", "OCC", "CC(=O)[O-].[Na+]"]).tolist()
     [0, 1, 0, 1]
     """
-    first: dict[str, int] = {}
-    keys = [key for part in run_rdkit("canonical_smiles", smiles, workers) for key in part["keys"]]
-    return torch.tensor([first.setdefault(key, index) for index, key in enumerate(keys)], dtype=torch.long)
+    first: dict[tuple[str, ...], int] = {}
+    rows = [text.split(SEPARATOR) for text in smiles]
+    texts = [text for row in rows for text in row]
+    keys = (key for part in run_rdkit("canonical_smiles", texts, workers) for key in part["keys"])
+    found = [first.setdefault(tuple(islice(keys, len(row))), index) for index, row in enumerate(rows)]
+    return torch.tensor(found, dtype=torch.long)
 
 
 def rdkit_version() -> str:

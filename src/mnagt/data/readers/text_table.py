@@ -20,7 +20,8 @@ from torch import Tensor
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
 from mnagt.data.readers import rdkit_worker
-from mnagt.errors import InputError, join_names, quote
+from mnagt.errors import InputError, join_names, quote, suggest
+from mnagt.files import suggest_file
 from mnagt.registry import TASK_CHOICES, lookup
 from mnagt.tasks import TASKS, MultiLabel, Regression, SingleLabel, Task, Unlabelled
 from mnagt.tasks.target_column import BOUNDS, MISSING, TargetColumn, convert_decimal_commas, parse_binary, parse_number
@@ -91,6 +92,22 @@ class Table:
             raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
         return found[0]
 
+    def find_smiles_columns(self, names: str | None = None) -> tuple[str, ...]:
+        """The columns ``names``, with commas between several, or else the one with a usual name for SMILES."""
+        found = [self.find_smiles_column(name) for name in self.split_names(names)]
+        if len(set(found)) < len(found):
+            raise InputError(f"{self.label}: --smiles names a column twice; name a column for each component")
+        return tuple(found)
+
+    def split_names(self, names: str | None) -> Sequence[str | None]:
+        """The parts of ``names`` between commas; all of it where that is a column."""
+        return [names] if names is None or names in self.columns else [name.strip() for name in names.split(",")]
+
+    def read_rows(self, columns: Sequence[str]) -> list[tuple[str, ...]]:
+        """The SMILES of each row in these columns, without needless spaces."""
+        cells = [[" ".join(text.split()) for text in self.column(name)] for name in columns]
+        return list(zip(*cells, strict=True))
+
     def find_name_column(self) -> str | None:
         """The first column with a usual name for names or identifiers of molecules, if there is one."""
         by_name = {column.strip().lower().replace(" ", "_"): column for column in reversed(list(self.columns))}
@@ -107,7 +124,7 @@ class Table:
             return tuple(dict.fromkeys(found))
         found = [c for c in self.columns if c not in others and c.strip().lower() not in _NO_TARGETS]
         if len(found) > 1:
-            raise InputError(f"{self.label}: which columns are to be learned? Name them (--target); {self._available}")
+            raise InputError(f"{self.label}: which column is the target? Name it (--target); {self._available}")
         return tuple(found)
 
     def _expand_name(self, name: str, others: Collection[str]) -> list[str]:
@@ -143,7 +160,8 @@ class Table:
     def check_column(self, name: str, option: str) -> str:
         """The name; an error that mentions the command line's ``option`` where there is no such column."""
         if name not in self.columns:
-            raise InputError(f"{self.label}: no column {quote(name)} (--{option}); {self._available}")
+            hint = suggest(name, self.columns)
+            raise InputError(f"{self.label}: no column {quote(name)} (--{option}); {hint}{self._available}")
         return name
 
     @property
@@ -204,7 +222,8 @@ def read_table(path: Path, *, may_lack_header: bool = False) -> Table:
     Its columns are then called ``smiles``, ``column 2``, ...
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such file; give a table of molecules ({', '.join(TABLES)}, each also as .gz)")
+        hint = suggest_file(path) or f"give a table of molecules ({', '.join(TABLES)}, each also as .gz)"
+        raise InputError(f"{path}: no such file; {hint}")
     text = read_text(path)
     if not text.strip():
         raise InputError(f"{path}: the file is empty; give a table with a header and a row a molecule")

@@ -85,6 +85,7 @@ async function describeModel() {
   const isCode = reads.includes("code");
   element("about").textContent = isCode ? "Suggests names for functions." : `Predicts for ${KINDS[reads[0]].name}: ${predicts}.`;
   element("version").textContent = `mnagt ${version}`;
+  if (state.model.components > 1) KINDS.smiles.example += ",O".repeat(state.model.components - 1);
   KINDS.graphs.example = exampleGraph(state.model.features);
   KINDS.graphs.hint = `${describeColumns(state.model.features)} Press Ctrl+Enter to predict.`;
   element("kinds").replaceChildren(element("kinds").firstElementChild);
@@ -100,7 +101,8 @@ async function describeModel() {
 function chooseKind(kind) {
   state.kind = kind;
   for (const radio of document.getElementsByName("kind")) radio.checked = radio.value === kind;
-  element("text-label").textContent = KINDS[kind].label;
+  const components = kind === "smiles" ? state.model.components : 1;
+  element("text-label").textContent = components > 1 ? `${components} SMILES with commas between them, one row per line` : KINDS[kind].label;
   element("hint").textContent = KINDS[kind].hint;
   element("text").rows = kind === "smiles" ? 2 : 8;
 }
@@ -123,10 +125,14 @@ function exampleGraph({ nodes, edges }) {
   return JSON.stringify(ring);
 }
 
+function splitComponents(line) {
+  return state.model.components > 1 ? line.split(",").map((each) => each.trim()) : line;
+}
+
 function readInput() {
   const text = element("text").value;
   if (!text.trim()) throw new Error("type or paste an input first, or use the example");
-  if (state.kind === "smiles") return { smiles: text.split("\n").map((line) => line.trim()).filter(Boolean) };
+  if (state.kind === "smiles") return { smiles: text.split("\n").map((line) => line.trim()).filter(Boolean).map(splitComponents) };
   if (state.kind === "code") return { code: text };
   let graphs;
   try {
@@ -150,7 +156,7 @@ async function predict(event) {
     state.request = { ...readInput(), ...level };
     const { predictions } = await call(`${prefix}/predict`, state.request);
     listPredictions(predictions);
-    await explain(0);
+    await explain(predictions.findIndex((prediction) => !isUnread(prediction)));
     element("status").textContent = "";
   } catch (error) {
     element("predictions").hidden = element("result").hidden = true;
@@ -162,8 +168,11 @@ async function predict(event) {
 
 function inputName(row) {
   const { smiles, graphs } = state.request;
-  return smiles ? smiles[row] : graphs ? `graph ${row}` : null;
+  return smiles ? [smiles[row]].flat().join(", ") : graphs ? `graph ${row}` : null;
 }
+
+// A molecule that cannot be read has the reason in place of a prediction; a number of that name is a prediction.
+const isUnread = (prediction) => typeof prediction.error === "string";
 
 const format = (value) =>
   typeof value === "number" ? (Number.isInteger(value) ? String(value) : value.toFixed(3))
@@ -172,11 +181,15 @@ const format = (value) =>
 
 function listPredictions(predictions) {
   element("predictions").hidden = predictions.length < 2;
-  const names = Object.keys(predictions[0]).slice(0, 9);
+  const names = Object.keys(predictions.find((prediction) => !isUnread(prediction))).slice(0, 9);
   const [head, body] = [element("predictions").querySelector("thead"), element("predictions").querySelector("tbody")];
   const input = inputName(0) !== null;
   head.replaceChildren(make("tr", {}, ...(input ? [make("th", { scope: "col" }, "input")] : []), ...names.map((name) => make("th", { scope: "col" }, name)), make("th", {})));
   body.replaceChildren(...predictions.map((prediction, row) => {
+    if (isUnread(prediction)) {
+      const cells = [make("td", { class: "input", title: inputName(row) }, inputName(row)), make("td", { colspan: names.length + 1, class: "unread" }, prediction.error)];
+      return make("tr", {}, ...cells);
+    }
     const button = make("button", { type: "button", class: "plain", "aria-label": `Show ${inputName(row) ?? format(prediction.function)}` }, "show");
     button.addEventListener("click", () => explain(row).catch(showError));
     const cells = names.map((name) => make("td", {}, format(prediction[name])));
