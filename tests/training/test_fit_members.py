@@ -19,7 +19,7 @@ from mnagt.nn.weighted_mean import WeightedMean
 from mnagt.training.fit_members import list_weights
 
 pytestmark = pytest.mark.real_data
-TINY: dict[str, Any] = {"dim": 8, "depth": 1, "head_dim": 4, "member_trees": 5}
+TINY: dict[str, Any] = {"dim": 8, "depth": 1, "head_dim": 4, "member_trees": 3}
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +36,16 @@ def config(table) -> RunConfig:
     return RunConfig(str(table), "mnagt-ensemble", TINY, TrainConfig(epochs=2, batch_size=64), device="cpu")
 
 
-def test_the_members_are_the_models_of_their_names(config, tmp_path):
-    run, dataset = train(config), load_dataset(config.dataset)
+def test_the_members_are_the_models_of_their_names(config):
+    dataset = load_dataset(config.dataset)  # which keeps descriptors for all three
+    run = train(config, dataset=dataset)
     model = run.trained.model
     assert isinstance(model, WeightedMean)
     parts = model.parts(lambda: run.trained.outputs(dataset).softmax(dim=1))
-    forest = train(replace(config, model="morgan-forest", settings={"num_trees": 5}))
+    forest = train(replace(config, model="morgan-forest", settings={"num_trees": 3}), dataset=dataset)
     torch.testing.assert_close(parts["morgan-forest"], forest.trained.outputs(dataset).softmax(dim=1))
-    settings = {"num_iterations": 5, "learning_rate": 1.0}
-    boosting = train(replace(config, model="descriptor-boosting", settings=settings))
+    settings = {"num_iterations": 3, "learning_rate": 1.0}
+    boosting = train(replace(config, model="descriptor-boosting", settings=settings), dataset=dataset)
     torch.testing.assert_close(parts["descriptor-boosting"], boosting.trained.outputs(dataset).softmax(dim=1))
     whole = sum(weight * part for weight, part in zip(model.weights.tolist(), parts.values(), strict=True))
     torch.testing.assert_close(run.trained.outputs(dataset).softmax(dim=1), whole)

@@ -103,11 +103,7 @@ def explain_to(
         f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
         f"{_describe_ratio(removed)} with nodes removed",
     ]
-    apart = ["the random forest"] * (weight is not None) + ["what models of trees say"] * bool(
-        _describe_members(trained)
-    )
-    apart += ["what descriptors contribute"] * bool(described)
-    return [*lines, *(f"{what} is part of the prediction and not of the colours" for what in apart)]
+    return lines + _list_apart(weight is not None, bool(_describe_members(trained)), bool(described))
 
 
 def _list_apart(has_forest: bool, has_members: bool, has_descriptors: bool) -> list[str]:
