@@ -21,7 +21,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -251,7 +250,8 @@ def main() -> None:
         for name in names
     ]
     runs = read_json(options.out)["runs"] if options.out and options.out.exists() else []
-    for seed, task, model in product(range(options.seeds), tasks, options.models):
+    trainings = [(seed, task, model) for seed in range(options.seeds) for task in tasks for model in options.models]
+    for seed, task, model in trainings:
         if any((run["set"], run["model"], run["seed"]) == (task.name, model, seed) for run in runs):
             continue
         runs.append(train_once(model, task, seed, options.folder, options.chemprop))

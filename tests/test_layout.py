@@ -37,6 +37,7 @@ ORDER = [
     "training",
     "reports",
     "experiments",
+    "screening",
     "explain",
     "monitor",
     "serve",

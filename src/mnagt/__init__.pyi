@@ -24,6 +24,7 @@ from mnagt.nn.readouts import register_readout
 from mnagt.plugins import load_plugins
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.runs.recipes import read_recipe
+from mnagt.screening.screen import screen
 from mnagt.tasks import MultiLabel, Regression, SingleLabel, SubTokens, register_task
 from mnagt.training.run import resume, train
 from mnagt.training.trainer import Trainer
@@ -74,6 +75,7 @@ __all__ = [
     "register_task",
     "resume",
     "run_trials",
+    "screen",
     "stratified_folds",
     "to_networkx",
     "to_pyg",

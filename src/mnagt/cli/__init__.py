@@ -69,6 +69,12 @@ COMMANDS = {
         predict.predict_options,
         "mnagt explain {model[0]} {dataset} --out why.html",
     ),
+    "screen": Command(
+        "predictions for tables of molecules of any size",
+        predict.run_screen,
+        predict.screen_options,
+        "mnagt serve {model}",
+    ),
     "calibrate": Command(
         "calibrate a model's probabilities",
         predict.run_calibrate,

@@ -59,7 +59,7 @@ def trials_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     add("--split-folders", type=Path, metavar="FOLDER", help=folders)
     add("--minutes", type=float, default=math.inf, metavar="X", help="start no trial after so long [no limit]")
     add("--ledger", type=Path, default=Path("results/trials.jsonl"), metavar="FILE", help="[results/trials.jsonl]")
-    _engine_options(parser)
+    engine_options(parser)
 
 
 def run_trials(args: argparse.Namespace) -> None:
@@ -88,7 +88,7 @@ def run_trials(args: argparse.Namespace) -> None:
 
     run = partial(trials.run_trials, ledger=Ledger(args.ledger), is_validation_only=args.validation_only)
     until, everything = time.time() + 60 * args.minutes, [config for each in configs.values() for config in each]
-    run(everything, jobs=args.jobs, ray=_ray(args), on_trial=print_trial, until=until)
+    run(everything, jobs=args.jobs, ray=read_ray(args), on_trial=print_trial, until=until)
     records = {name: run(each, until=0.0) for name, each in configs.items()}
     records = {name: each for name, each in records.items() if each}
     print_table(*trials.summary_table(records, is_validation_only=args.validation_only))
@@ -106,7 +106,7 @@ def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _engine_options(parser: argparse.ArgumentParser) -> None:
+def engine_options(parser: argparse.ArgumentParser) -> None:
     from mnagt.experiments.executors import RayConfig
 
     engine = "processes of this machine, or a Ray cluster [local]"
@@ -114,7 +114,7 @@ def _engine_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, RayConfig, "on a Ray cluster (--engine ray)")
 
 
-def _ray(args: argparse.Namespace) -> Any:
+def read_ray(args: argparse.Namespace) -> Any:
     """The Ray cluster of ``--engine ray``; None for local processes."""
     from mnagt.experiments.executors import RayConfig
 
@@ -134,7 +134,7 @@ def tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the study [runs/tune-DATASET-MODEL]")
     parser.add_argument("--space", type=Path, metavar="FILE", help="TOML file with the search space, a table [space]")
     add_options(parser, TuneConfig, "the search")
-    _engine_options(parser)
+    engine_options(parser)
     run_options(parser, words)
 
 
@@ -154,7 +154,7 @@ def run_tune(args: argparse.Namespace) -> int:
         _log(f"trial {trial.number}: {trial.state}{score} ({details})")
 
     try:
-        result = tune(config, out, search=search, space=args.space, ray=_ray(args), on_trial=print_trial)
+        result = tune(config, out, search=search, space=args.space, ray=read_ray(args), on_trial=print_trial)
     except KeyboardInterrupt:
         _log("mnagt: interrupted; what is finished is kept, and the same command goes on")
         return 130
@@ -217,7 +217,7 @@ def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     add("--quick", action="store_true", help="few epochs and seeds, for a quick look")
     add("--report-only", action="store_true", help="train nothing; report what is in the ledger")
     add_options(parser, ReproduceConfig, "trials", leave_out=("only", "is_quick", "ray"))
-    _engine_options(parser)
+    engine_options(parser)
 
 
 def run_reproduce(args: argparse.Namespace) -> int:
@@ -235,7 +235,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
     out = args.out or Path("runs/reproduce") / (args.experiment + ("-quick" if args.quick else ""))
     ledger = Ledger(args.ledger or (out if args.quick else Path("results")) / "trials.jsonl")
     settings = read_options(args, ReproduceConfig)
-    config = ReproduceConfig(**settings, only=tuple(args.patterns), is_quick=args.quick, ray=_ray(args))
+    config = ReproduceConfig(**settings, only=tuple(args.patterns), is_quick=args.quick, ray=read_ray(args))
     make_folder(out)  # the report comes last: better to know now
     try:
         findings = reproduce(

@@ -1,4 +1,4 @@
-"""Commands for a trained model: evaluate, predict, calibrate, explain, embed, monitor, export, serve."""
+"""Commands for a trained model: evaluate, predict, screen, calibrate, explain, embed, monitor, export, serve."""
 
 import argparse
 import csv
@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mnagt.cli.experiments import engine_options, read_ray
 from mnagt.cli.options import add_options, print_scores, print_table, read_options
 from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs
-from mnagt.errors import InputError
+from mnagt.errors import InputError, count
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
 from mnagt.serve.config import ServeConfig
@@ -124,6 +125,35 @@ def _write_csv(table: dict[str, list], file: Any) -> None:
     writer = csv.writer(file)
     writer.writerow(table)
     writer.writerows(zip(*table.values(), strict=True))
+
+
+def screen_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from mnagt.screening.config import ScreenConfig
+
+    parser.add_argument("model", type=Path, help="folder of a run, or of several runs (an ensemble)")
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files of molecules, folders of files, or patterns")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the predictions")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes, each with one for RDKit [one a CPU]")
+    add_options(parser, ScreenConfig, "output")
+    engine_options(parser)
+
+
+def run_screen(args: argparse.Namespace) -> None:
+    """Writes predictions for tables of molecules of any size: CSV, TSV, .smi (each also .gz) or Parquet. Rows are read,
+    predicted for and written shard by shard, in many processes. The same command goes on where another ended."""
+    from mnagt.screening.config import ScreenConfig
+    from mnagt.screening.screen import BEST, screen
+
+    config = ScreenConfig(**read_options(args, ScreenConfig))
+    done = screen(args.model, args.inputs, args.out, config, jobs=args.jobs, ray=read_ray(args), device=args.device)
+    print(
+        f"{done.rows:,} rows of {count(done.files, 'file')} in {args.out}; {done.refused:,} have no predictions (note)"
+    )
+    if done.new_rows:
+        print(f"{done.new_rows:,} of them now, in {done.seconds:,.1f} s: {done.new_rows / done.seconds:,.0f} a second")
+    if config.top_k:
+        print(f"the best by {config.by} are in {args.out / BEST}")
 
 
 def run_calibrate(args: argparse.Namespace) -> None:

@@ -67,6 +67,7 @@ def run_parallel(
     set_up: Callable[[], None] = do_nothing,
     while_waiting: Callable[[], None] = do_nothing,
     kept: str = "nothing is kept",
+    noun: str = "trial",
 ) -> Iterator[Outcomes[Item, Value]]:
     """The outcomes of ``work(item)`` for all ``items``.
 
@@ -74,7 +75,7 @@ def run_parallel(
     job, an item runs in this process when its outcome is called. ``device`` is what an item asks for on a cluster
     (auto, cpu or cuda). ``set_up`` is called once in each process of this machine, and ``while_waiting`` several times
     a second. An exception in the block ends the items that are running. ``kept`` says where outcomes are kept, for the
-    error that ends all when a process dies.
+    error that ends all when a process dies, and ``noun`` what an item is.
 
     >>> with run_parallel(abs, [-2, 3]) as outcomes:
     ...     [(item, outcome()) for item, outcome in outcomes]
@@ -82,7 +83,7 @@ def run_parallel(
     """
     if ray is not None and items:
         with _connect(ray) as module:
-            yield _run_on_ray(module, work, items, ray, device, while_waiting)
+            yield _run_on_ray(module, work, items, ray, device, while_waiting, noun)
     elif jobs == 1 or not items:
         set_up()
         yield ((item, partial(work, item)) for item in items)
@@ -165,6 +166,7 @@ def _run_on_ray(
     config: RayConfig,
     device: Callable[[Item], str],
     while_waiting: Callable[[], None],
+    noun: str,
 ) -> Outcomes[Item, Value]:
     """The outcomes of ``work`` on a cluster. Items of a worker or node that is lost are started again elsewhere."""
     remote = ray.remote(max_retries=0)(_work_remotely)  # retried here, where attempts are counted
@@ -188,10 +190,10 @@ def _run_on_ray(
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
                 if attempts[i] < MAX_ATTEMPTS:
                     attempts[i] += 1
-                    log.warning("a worker was lost (%s); its trial is started again", reason)
+                    log.warning("a worker was lost (%s); its %s is started again", reason, noun)
                     running[start(i)] = i
                     continue
-                message = f"{MAX_ATTEMPTS} workers in turn were lost at the same trial, likely for lack of memory"
+                message = f"{MAX_ATTEMPTS} workers in turn were lost at the same {noun}, likely for lack of memory"
                 outcome.set_exception(InputError(f"{message} ({reason}); give it more --cpus-per-trial"))
             yield items[i], outcome.result
 

@@ -333,7 +333,7 @@ def _select_rows(
     table: Table, trained: TrainedModel, rows: Sequence[int] | None, smiles: str | None, descriptors: str | None
 ) -> SelectedGraphs:
     table = table.select(_check_indices(rows, len(table), f"{table.label} has rows").tolist())
-    columns = _find_smiles_columns(table, trained, smiles)
+    columns = find_smiles_columns(table, trained, smiles)
     molecules = read_smiles(table.read_rows(columns), name=table.name, row_format=MoleculeFormat(len(columns)))
     kept = molecules.kept.tolist()
     described = trained.columns.get(descriptor_columns.KIND, ())
@@ -350,7 +350,7 @@ def _select_rows(
     return SelectedGraphs(graphs, torch.arange(len(kept)), names, table.columns, molecules.kept, notes)
 
 
-def _find_smiles_columns(table: Table, trained: TrainedModel, names: str | None) -> tuple[str, ...]:
+def find_smiles_columns(table: Table, trained: TrainedModel, names: str | None) -> tuple[str, ...]:
     """The columns ``names``, or else those that are named as in training, or the one that is called as usual."""
     in_training, count = _run_config(trained).smiles, count_components(trained.model.features)
     if names is None and in_training and (count > 1 or in_training in table.columns):

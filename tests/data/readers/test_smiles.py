@@ -178,7 +178,7 @@ def test_a_process_that_dies_is_told(monkeypatch):
             [sys.executable, "-c", "raise SystemExit(3)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
-    monkeypatch.setattr(module, "_start_worker", dies)
+    monkeypatch.setattr(module, "start_worker", dies)
     with pytest.raises(InputError, match="ended with status 3 on a molecule between 'CCO' and"):
         read_smiles(["CCO"] * 2000, workers=2)
 

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -88,6 +88,7 @@ def read_smiles(
     name: str = "these molecules",
     workers: int | None = None,
     row_format: MoleculeFormat | None = None,
+    parts: Iterable[Mapping[str, Any]] | None = None,
 ) -> Molecules:
     """Convert SMILES to graphs with OGB's atom and bond columns.
 
@@ -96,6 +97,7 @@ def read_smiles(
         name: The name of the data set.
         workers: Processes that read many molecules; one a core by default.
         row_format: What each row has to hold; by default what the first does.
+        parts: What RDKit has read of all SMILES, by ``rdkit_worker.graph_rows``; by default they are read now.
 
     Returns:
         The graphs, and those SMILES that RDKit cannot read or that have over ``rdkit_worker.MAX_SMILES_LENGTH``
@@ -112,15 +114,17 @@ def read_smiles(
     count = row_format.components
     wrong = {row: f"{len(each)} SMILES where {count} belong" for row, each in enumerate(cells) if len(each) != count}
     texts = [text for row, each in enumerate(cells) for text in ([""] * count if row in wrong else each)]
-    parts, reasons = _read_texts(texts, name, workers)
-    parts, kept = _join_components(parts, count)
+    if parts is None:
+        parts = _report(run_rdkit("graph_rows", texts, workers), name, len(texts))
+    flat, reasons = _join_parts(parts)
+    flat, kept = _join_components(flat, count)
     refused = []
     for row in sorted({text // count for text in reasons}):
         text = next(text for text in range(row * count, (row + 1) * count) if text in reasons)
         component = text % count if count > 1 and row not in wrong else None
         refused.append(RefusedRow(row, SEPARATOR.join(cells[row]), wrong.get(row, reasons[text]), component))
-    links = Links(parts.ends, parts.bond_counts, forward=parts.bonds, backward=parts.bonds)
-    graphs = pack_molecules(name, parts.sizes, parts.atoms, links, row_format.features)
+    links = Links(flat.ends, flat.bond_counts, forward=flat.bonds, backward=flat.bonds)
+    graphs = pack_molecules(name, flat.sizes, flat.atoms, links, row_format.features)
     lines = "\n".join(SEPARATOR.join(cells[row]) for row in kept.tolist()).encode()
     texts_of_rows = torch.from_numpy(np.frombuffer(lines, np.uint8).copy())
     return Molecules(replace(graphs, texts=texts_of_rows), torch.from_numpy(kept), tuple(refused))
@@ -136,18 +140,26 @@ class _FlatMolecules(NamedTuple):
     ends: NDArray[np.integer]
 
 
-def _read_texts(texts: Sequence[str], name: str, workers: int | None) -> tuple[_FlatMolecules, dict[int, str]]:
-    """The atoms and bonds of all SMILES, and why some are refused."""
-    parts, reasons, done, spoken = [], {}, 0, time.monotonic()
-    for part in run_rdkit("graph_rows", texts, workers):
-        parts.append(part)
-        reasons |= {done + row: why for row, why in part["reasons"]}
+def _report(parts: Iterable[dict[str, Any]], name: str, total: int) -> Iterator[dict[str, Any]]:
+    """The parts as they come. What takes long says how far it is."""
+    done, spoken = 0, time.monotonic()
+    for part in parts:
+        yield part
         done += len(part["sizes"])
         if time.monotonic() - spoken > _SECONDS_BETWEEN_REPORTS:
             spoken = time.monotonic()
-            _log.info("%s: %s of %s molecules read", name, f"{done:,}", f"{len(texts):,}")
+            _log.info("%s: %s of %s molecules read", name, f"{done:,}", f"{total:,}")
+
+
+def _join_parts(parts: Iterable[Mapping[str, Any]]) -> tuple[_FlatMolecules, dict[int, str]]:
+    """The atoms and bonds of all SMILES, and why some are refused."""
+    found, reasons, done = [], {}, 0
+    for part in parts:
+        found.append(part)
+        reasons |= {done + row: why for row, why in part["reasons"]}
+        done += len(part["sizes"])
     return _FlatMolecules(
-        *(np.concatenate([part[field] for part in parts]) for field in _FlatMolecules._fields)
+        *(np.concatenate([part[field] for part in found]) for field in _FlatMolecules._fields)
     ), reasons
 
 
@@ -242,7 +254,7 @@ def run_rdkit(name: str, smiles: Sequence[str], workers: int | None = None) -> I
     with ExitStack() as started:
         idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         for _ in range(workers):
-            idle.put(started.enter_context(_start_worker()))
+            idle.put(started.enter_context(start_worker()))
 
         def run(chunk: Sequence[str]) -> dict[str, Any]:
             worker = idle.get()
@@ -263,7 +275,7 @@ def run_rdkit(name: str, smiles: Sequence[str], workers: int | None = None) -> I
         yield from pool.map(run, chunks)
 
 
-def _start_worker() -> subprocess.Popen[bytes]:
+def start_worker() -> subprocess.Popen[bytes]:
     """A plain process: one of ``multiprocessing`` would run the user's script once more, or fork PyTorch.
 
     A Ctrl-C is not for it; it ends when its pipe is closed.

@@ -224,13 +224,15 @@ def read_table(path: Path, *, may_lack_header: bool = False) -> Table:
     if not path.is_file():
         hint = suggest_file(path) or f"give a table of molecules ({', '.join(TABLES)}, each also as .gz)"
         raise InputError(f"{path}: no such file; {hint}")
-    text = read_text(path)
+    return parse_table(path, read_text(path), may_lack_header=may_lack_header)
+
+
+def parse_table(path: Path, text: str, *, may_lack_header: bool = False) -> Table:
+    """The table whose file ``path`` holds ``text``; see ``read_table``."""
     if not text.strip():
         raise InputError(f"{path}: the file is empty; give a table with a header and a row a molecule")
-    suffix = Path(str(path).lower().removesuffix(".gz")).suffix
-    if suffix in (".smi", ".smiles"):
+    if (delimiter := find_delimiter(path, text.split("\n", 1)[0])) is None:
         return _parse_smiles_lines(path, text)
-    delimiter = "\t" if suffix == ".tsv" else max(",;\t", key=text.split("\n", 1)[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows, lines, limit = [], [], csv.field_size_limit(_MAX_FIELD_BYTES)
     try:
@@ -254,6 +256,14 @@ def read_table(path: Path, *, may_lack_header: bool = False) -> Table:
     if twice := [name for name, count in Counter(columns).items() if count > 1]:
         raise InputError(f"{path}, line 1: column {quote(twice[0])} is there twice; rename one")
     return _make_table(path, columns, rows, lines)
+
+
+def find_delimiter(path: Path, header: str) -> str | None:
+    """What is between the fields of a table with this first line; None for .smi files, which have spaces."""
+    suffix = Path(str(path).lower().removesuffix(".gz")).suffix
+    if suffix in (".smi", ".smiles"):
+        return None
+    return "\t" if suffix == ".tsv" else max(",;\t", key=header.count)
 
 
 def read_text(path: Path) -> str:
@@ -311,7 +321,7 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
         kind = task
         if task == "auto":
             kind = _guess_from_one(*columns) if len(columns) == 1 else _guess_from_several(columns)
-            _log.info("%s: %s taken as %s", table.label, ", ".join(names), kind)
+            _log.info("%s: the task for %s is %s (--task sets another)", table.label, ", ".join(names), kind)
         task = lookup(TASKS, kind, "task").from_columns(columns)
         _report_outliers(task, columns)
     return task, task.parse_targets(columns), has_any_target(table, names)

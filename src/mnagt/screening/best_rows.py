@@ -1,0 +1,59 @@
+"""The best rows of a screening by one column, kept while it goes on."""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
+from pathlib import Path
+from typing import Any
+
+from mnagt.files import write_atomically
+from mnagt.screening.config import ScreenConfig
+from mnagt.screening.inputs import Shard
+from mnagt.tasks.target_column import parse_number
+
+BestRow = dict[str, Any]
+"""The row as JSON can hold it: its ``value``, ``shard``, ``file``, ``line`` and ``columns``."""
+
+
+def find_best(columns: Mapping[str, Sequence[Any]], config: ScreenConfig, shard: Shard, first: int) -> list[BestRow]:
+    """The best rows of a chunk, which begins with row ``first`` of the file."""
+    if config.by is None:
+        return []
+    sign = 1 if config.lowest else -1
+    values = [
+        (sign * value, row) for row, text in enumerate(columns[config.by]) if (value := _to_number(text)) is not None
+    ]
+    found = []
+    for value, row in nsmallest(config.top_k, values):
+        cells = {name: _to_json(column[row]) for name, column in columns.items()}
+        line = shard.first_line + first - shard.first + row
+        found.append(
+            {"value": sign * value, "shard": shard.number, "file": shard.file.path, "line": line, "columns": cells}
+        )
+    return found
+
+
+def keep_best(rows: Iterable[BestRow], config: ScreenConfig) -> list[BestRow]:
+    """The best of these, the first of equal ones, whatever the order in which they came."""
+    sign = 1 if config.lowest else -1
+    return nsmallest(config.top_k, rows, key=lambda row: (sign * row["value"], row["shard"], row["line"]))
+
+
+def write_best(path: Path, rows: Sequence[BestRow]) -> None:
+    """Write these rows as CSV, with where each is from."""
+    with write_atomically(path) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file", "line", *(rows[0]["columns"] if rows else ())])
+        writer.writerows([row["file"], row["line"], *row["columns"].values()] for row in rows)
+
+
+def _to_number(value: Any) -> float | None:
+    if isinstance(value, str):
+        return parse_number(value)
+    is_number = isinstance(value, int | float) and not math.isnan(value)
+    return float(value) if is_number else None
+
+
+def _to_json(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,98 @@
+"""RDKit in a process of its own: it reads the next molecules while predictions are made, and may die of one."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Self
+
+from mnagt.data.readers import rdkit_worker
+from mnagt.data.readers.smiles import rdkit_version, start_worker
+
+_DEATHS = (EOFError, OSError, ValueError)
+"""What one sees of a process that has died."""
+
+
+_IDLE: list["MoleculeReader"] = []
+
+
+@contextmanager
+def shared_reader() -> Iterator["MoleculeReader"]:
+    """A reader that is free, or a new one; it stays for the next such block, until ``close_readers``."""
+    reader = _IDLE.pop() if _IDLE else MoleculeReader()
+    try:
+        yield reader
+    except BaseException:
+        reader.close()  # it may hold an answer that nobody has received
+        raise
+    _IDLE.append(reader)
+
+
+def close_readers() -> None:
+    """End the processes of readers that are free."""
+    while _IDLE:
+        _IDLE.pop().close()
+
+
+class MoleculeReader:
+    """A process that reads SMILES: ``send`` some, and ``receive`` them when other work is done.
+
+    >>> with MoleculeReader() as reader:
+    ...     reader.send(["CCO", "C1CC"])
+    ...     [part["sizes"].tolist() for part in reader.receive()]
+    [[3, 0]]
+    """
+
+    def __init__(self) -> None:
+        rdkit_version()
+        self._worker, self._sent = start_worker(), []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.kill()
+        self._worker.communicate()
+
+    def send(self, smiles: Sequence[str]) -> None:
+        """Have these read. What was sent before has been received."""
+        self._sent = list(smiles)
+        with suppress(*_DEATHS):  # which is found out when they are received
+            self._request(self._sent)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Parts of ``rdkit_worker.graph_rows``, in order. A molecule that ends the process is refused as others are."""
+        try:
+            return [self._receive()]
+        except _DEATHS:
+            self._restart()
+            return self._read_surely(self._sent)
+
+    def _read_surely(self, smiles: list[str]) -> list[dict[str, Any]]:
+        """The molecules read by halves, down to those that end the process."""
+        try:
+            self._request(smiles)
+            return [self._receive()]
+        except _DEATHS:
+            status = self._restart()
+        if len(smiles) == 1:
+            refused = rdkit_worker.graph_rows([""])
+            return [{**refused, "reasons": [(0, f"RDKit's process ended on it, with status {status}")]}]
+        half = len(smiles) // 2
+        return self._read_surely(smiles[:half]) + self._read_surely(smiles[half:])
+
+    def _request(self, smiles: list[str]) -> None:
+        assert self._worker.stdin is not None
+        rdkit_worker.send(self._worker.stdin, {"function": "graph_rows", "smiles": smiles})
+
+    def _receive(self) -> dict[str, Any]:
+        assert self._worker.stdout is not None
+        return rdkit_worker.receive(self._worker.stdout)
+
+    def _restart(self) -> int:
+        """A new process in place of one that has died; the status of that."""
+        self.close()
+        status, self._worker = self._worker.returncode, start_worker()
+        return status

@@ -1,0 +1,141 @@
+"""One shard of a screening: its rows are read, predicted for and written, in a process of its own."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from mnagt.data.readers import descriptor_columns
+from mnagt.data.readers.smiles import read_smiles
+from mnagt.data.readers.text_table import Table
+from mnagt.devices import pick_device
+from mnagt.files import write_atomically
+from mnagt.graphs.molecules import MoleculeFormat
+from mnagt.inference.ensemble import load_models
+from mnagt.inference.model_folder import TrainedModel
+from mnagt.inference.predict import SelectedGraphs
+from mnagt.screening.best_rows import BestRow, find_best, keep_best
+from mnagt.screening.chunks import Chunk, read_chunks, read_numbers
+from mnagt.screening.config import ScreenConfig
+from mnagt.screening.inputs import Shard, check_unchanged
+from mnagt.screening.molecule_reader import shared_reader
+from mnagt.screening.writers import open_writer
+
+NOTE = "note"
+"""The column that says why a row has no predictions."""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What is the same for all shards."""
+
+    model: str
+    """The folder of the model."""
+    out: str
+    """The folder of the output."""
+    smiles: tuple[str, ...]
+    """The column of SMILES; of several components, the columns."""
+    added: Mapping[str, str]
+    """The columns beside those of the input, and Arrow's name of their types; the note comes last."""
+    config: ScreenConfig
+    device: str
+
+    def path(self, shard: Shard) -> Path:
+        """The file that is written for a shard."""
+        by_input = "parquet" if shard.file.is_parquet else "csv"
+        suffix = by_input if self.config.format == "auto" else self.config.format
+        return Path(self.out) / f"part-{shard.number:05}.{suffix}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """Rows as RDKit and the model read them."""
+
+    chunk: Chunk
+    smiles: list[tuple[str, ...]]
+    """Of each row; empty texts where it has a problem."""
+    numbers: Mapping[str, list[str]]
+    """The columns that the model reads beside the graph."""
+    problems: dict[int, str]
+    """What is wrong with rows, besides what RDKit finds."""
+
+    @property
+    def texts(self) -> list[str]:
+        """All SMILES, one after the other."""
+        return [text for row in self.smiles for text in row]
+
+
+def screen_shard(screen: Screen, shard: Shard) -> dict[str, Any]:
+    """Write the predictions for the rows of a shard; how many they are, and the best of them."""
+    check_unchanged(shard.file)
+    path, rows, refused, best = screen.path(shard), 0, 0, list[BestRow]()
+    with write_atomically(path) as scratch, open_writer(scratch, shard, screen.added, path.suffix) as write:
+        for first, columns in _predict_chunks(screen, shard):
+            write(columns)
+            notes = columns[list(screen.added)[-1]]
+            rows, refused = rows + len(notes), refused + len(notes) - notes.count(None)
+            best = keep_best([*best, *find_best(columns, screen.config, shard, first)], screen.config)
+    if rows != shard.rows:
+        raise RuntimeError(f"{shard.file.path}: {rows} rows from row {shard.first} on, and they were {shard.rows}")
+    return {"rows": rows, "refused": refused, "bytes": path.stat().st_size, "best": best}
+
+
+def predict_request(
+    trained: TrainedModel, request: Request, parts: Sequence[Mapping[str, Any]], screen: Screen
+) -> dict[str, list[Any]]:
+    """The columns of the input and those of predictions, for molecules that RDKit has read (``parts``)."""
+    name, chunk = Path(screen.out).name, request.chunk
+    molecules = read_smiles(request.smiles, name=name, row_format=MoleculeFormat(len(screen.smiles)), parts=parts)
+    notes = {row.row: row.explain(screen.smiles) for row in molecules.refused} | request.problems
+    predictions = {}
+    if len(molecules.kept):
+        table = Table(name, request.numbers, range(len(chunk)))
+        rows, described = table.select(molecules.kept.tolist()), _descriptor_names(trained)
+        graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
+        predictions = trained.predict(graphs, None, pick_device(screen.device), level=screen.config.level)
+    selected = SelectedGraphs(molecules.graphs, molecules.kept, [], chunk.columns, molecules.kept, notes)
+    return selected.join(predictions)
+
+
+def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[str, list[Any]]]]:
+    """The first row and the columns of each chunk. RDKit reads a chunk while the one before it is predicted for."""
+    trained, waiting = load_once(screen.model, screen.config.level is not None, screen.device), None
+    with shared_reader() as reader:
+        for chunk in read_chunks(shard):
+            request = make_request(trained, chunk, screen.smiles)
+            parts = reader.receive() if waiting else []
+            reader.send(request.texts)
+            if waiting:
+                yield waiting.chunk.first, _complete(predict_request(trained, waiting, parts, screen), screen)
+            waiting = request
+        if waiting:
+            yield waiting.chunk.first, _complete(predict_request(trained, waiting, reader.receive(), screen), screen)
+
+
+def make_request(trained: TrainedModel, chunk: Chunk, smiles: Sequence[str]) -> Request:
+    """What is asked of RDKit and of the model for a chunk."""
+    numbers, problems = read_numbers(chunk, _descriptor_names(trained))
+    problems |= chunk.problems
+    columns = [[" ".join(text.split()) for text in chunk.texts(name)] for name in smiles]
+    rows = [("",) * len(smiles) if row in problems else texts for row, texts in enumerate(zip(*columns, strict=True))]
+    return Request(chunk, rows, numbers, problems)
+
+
+def _complete(columns: dict[str, list[Any]], screen: Screen) -> dict[str, list[Any]]:
+    """With the columns that predictions would have, where no row has any."""
+    count = len(next(iter(columns.values())))
+    names = [*(name for name in columns if name not in screen.added), *screen.added]
+    return {name: columns[name] if name in columns else [None] * count for name in names}
+
+
+def _descriptor_names(trained: TrainedModel) -> Sequence[str]:
+    return trained.columns.get(descriptor_columns.KIND, ())
+
+
+@lru_cache(maxsize=1)
+def load_once(model: str, is_calibrated: bool, device: str) -> TrainedModel:
+    """The model, which a process loads once; and of rows without a number only their number would be logged."""
+    logging.getLogger(descriptor_columns.__name__).setLevel(logging.ERROR)
+    return load_models([model], is_calibrated=is_calibrated, device=device)
