@@ -82,7 +82,7 @@ def run_options(
     column_options(table)
     add_options(parser, TableConfig, "", into=table)
     table.add_argument(
-        "--task", metavar="single-label|multi-label|regression|censored-regression", help="kind of target [auto]"
+        "--task", metavar="single-label|multi-label|regression|censored-regression|mixed", help="kind of target [auto]"
     )
     table.add_argument(
         "--censored",
