@@ -169,7 +169,12 @@ def run_calibrate(args: argparse.Namespace) -> None:
         rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
     if done.coverage:
-        has_uncalibrated = any(raw for _, raw in done.coverage.values())
+        pairs = {
+            f"{name}, level {level:g}" if len(done.coverage) > 1 else f"level {level:g}": pair
+            for name, levels in done.coverage.items()
+            for level, pair in levels.items()
+        }
+        has_uncalibrated = any(raw for _, raw in pairs.values())
         head = [
             f"{done.test_graphs:,} test graphs",
             "covered",
@@ -177,8 +182,8 @@ def run_calibrate(args: argparse.Namespace) -> None:
             *["uncalibrated: covered", "mean width"] * has_uncalibrated,
         ]
         rows = [
-            [f"level {level:g}", *_format_coverage(conformal), *_format_coverage(raw) * has_uncalibrated]
-            for level, (conformal, raw) in done.coverage.items()
+            [name, *_format_coverage(conformal), *_format_coverage(raw) * has_uncalibrated]
+            for name, (conformal, raw) in pairs.items()
         ]
         print_table(head, rows)
     print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")

@@ -25,7 +25,7 @@ from mnagt.runs.split import make_split
 from mnagt.tasks import Task
 from mnagt.training.run import resolve_run
 
-FOR_MOLECULES = ("mnagt", "morgan-forest", "descriptor-boosting", "wl-linear")
+FOR_MOLECULES = ("mnagt-ensemble", "morgan-forest", "descriptor-boosting", "wl-linear")
 FOR_GRAPHS = ("mnagt", "gin", "wl-linear")
 CONSTANT = "constant"
 """The majority class, the share of positives or the mean: what a model must beat."""

@@ -19,6 +19,7 @@ from mnagt.graphs.molecules import find_molecule_format
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import select_graphs
+from mnagt.nn.weighted_mean import WeightedMean
 from mnagt.reports.charts import Series, line_chart, shorten, stacked_bars
 from mnagt.reports.graph_drawing import (
     NEGATIVE,
@@ -82,6 +83,7 @@ def explain_to(
         "explain/explain.html",
         forest_weight=weight,
         descriptors=join_names(described) if described else "",
+        members=_describe_members(trained),
         title=f"{trained.name} on {Path(dataset).name}",
         origin=trained.origin.get("dataset", "graphs"),
         zeroed=zeroed,
@@ -101,8 +103,22 @@ def explain_to(
         f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
         f"{_describe_ratio(removed)} with nodes removed",
     ]
-    apart = ["the random forest"] * (weight is not None) + ["what descriptors contribute"] * bool(described)
-    return [*lines, *(f"{what} is part of the prediction and not of the colours" for what in apart)]
+    return lines + _list_apart(weight is not None, bool(_describe_members(trained)), bool(described))
+
+
+def _list_apart(has_forest: bool, has_members: bool, has_descriptors: bool) -> list[str]:
+    """What is part of predictions and not of the colours."""
+    apart = ["the random forest"] * has_forest + ["the mean of the models of trees"] * has_members
+    apart += ["what descriptors contribute"] * has_descriptors
+    return [f"{what} is part of the prediction and not of the colours" for what in apart]
+
+
+def _describe_members(trained: TrainedModel) -> str:
+    """The members of a weighted mean with their weights; '' for other models."""
+    if not isinstance(trained.model, WeightedMean):
+        return ""
+    pairs = zip(trained.model.members, trained.model.weights.tolist(), strict=True)
+    return join_names(f"{name} ({weight:.1f})" for name, weight in pairs)
 
 
 def _describe_ratio(curve: DeletionCurve) -> str:

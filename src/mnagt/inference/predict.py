@@ -114,6 +114,9 @@ def _run_config(trained: TrainedModel) -> RunConfig:
     return from_dict(RunConfig, trained.origin.get("run", {}), where="the model's origin")
 
 
+LevelCoverage = dict[float, tuple[IntervalCoverage, IntervalCoverage | None]]
+
+
 @dataclass(frozen=True)
 class Calibrated:
     """A calibration, and its effect on the test part."""
@@ -123,9 +126,9 @@ class Calibrated:
     """On the test part; None for regression."""
     after: Reliability | None
     test_graphs: int
-    coverage: dict[float, tuple[IntervalCoverage, IntervalCoverage | None]]
-    """Of numbers, by level: that of the conformal intervals of the test part, and of those that the model itself gives,
-    if it does (``uncertainty``)."""
+    coverage: dict[str, LevelCoverage]
+    """Of each column of numbers, by level: that of the conformal intervals of the test part, and of those that the
+    model itself gives, if it does (``uncertainty``)."""
 
 
 def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
@@ -148,23 +151,23 @@ def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
     calibration = fit_calibration(trained.task, valid, dataset.targets[split.valid])
     write_record(folder / CALIBRATION, calibration.to_dict())
     target = dataset.targets[split.test]
-    before, after = (trained.task.reliability(test / divisor, target) for divisor in (1, calibration.temperature))
-    coverage = {level: _measure_coverage(trained.task, calibration, test, target, level) for level in _LEVELS}
-    found = {level: pair for level, pair in coverage.items() if pair is not None}
-    return Calibrated(calibration, before, after, len(split.test), found)
+    calibrated = trained.task.apply_temperature(test, calibration.temperature)
+    before, after = (trained.task.reliability(output, target) for output in (test, calibrated))
+    coverage: dict[str, LevelCoverage] = {}
+    for level in _LEVELS:
+        for name, pair in _measure_coverage(trained.task, calibration, test, target, level).items():
+            coverage.setdefault(name, {})[level] = pair
+    return Calibrated(calibration, before, after, len(split.test), coverage)
 
 
 def _measure_coverage(
     task: Task, calibration: Calibration, output: Tensor, target: Tensor, level: float
-) -> tuple[IntervalCoverage, IntervalCoverage | None] | None:
-    """The coverage of intervals of numbers, conformal and as the model gives them; None for other tasks."""
-    conformal, thresholds = (
-        task.interval_coverage(output, target, calibration.threshold(level)),
-        task.model_thresholds(level),
-    )
-    if conformal is None:
-        return None
-    return conformal, None if thresholds is None else task.interval_coverage(output, target, thresholds)
+) -> dict[str, tuple[IntervalCoverage, IntervalCoverage | None]]:
+    """The coverage of intervals of each column of numbers, conformal and as the model gives them."""
+    conformal = task.interval_coverage(output, target, calibration.threshold(level))
+    thresholds = task.model_thresholds(level)
+    given = {} if thresholds is None else task.interval_coverage(output, target, thresholds)
+    return {name: (coverage, given.get(name)) for name, coverage in conformal.items()}
 
 
 def predict(
