@@ -224,6 +224,6 @@ def build_model(name: str, settings: Mapping[str, Any], features: Features, outp
     if MODELS[name].reads is not None and not are_molecules(features):
         raise InputError(
             f"{name} reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
-            "molecules have, and these graphs have others; choose wl-linear"
+            "molecules have, and these graphs have others; choose mnagt, gin or wl-linear"
         )
     return MODELS[name].build(config, features, outputs)

@@ -1,6 +1,7 @@
 """Tables of reactions with atom maps: condensed graphs of reactions, from the file to the page."""
 
 import csv
+import gzip
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -15,6 +16,7 @@ from mnagt.experiments.compare import default_models
 from mnagt.graphs.molecules import MOLECULES, REACTIONS, are_molecules, find_molecule_format
 from mnagt.models.registry import build_model
 from mnagt.runs.config import SplitConfig
+from mnagt.runs.defaults import default_model
 from mnagt.runs.split import choose_split
 
 pytest.importorskip("rdkit")
@@ -173,6 +175,13 @@ def test_reactions_are_no_molecules(substitutions):
         build_model("gin", {"descriptors": ("rdkit2d",)}, dataset.features, 1)
     rings = replace(dataset, same_as=None)
     assert choose_split(SplitConfig("random"), rings).name == "random"
+
+
+def test_the_default_model_of_reactions_is_a_network_alone(substitutions, tmp_path):
+    zipped = tmp_path / "substitutions.csv.gz"
+    zipped.write_bytes(gzip.compress(substitutions.read_bytes()))
+    assert [default_model(str(path)) for path in (substitutions, zipped)] == ["mnagt", "mnagt"]
+    assert default_model(str(write(tmp_path / "mine.csv", [("N->[Fe]", "1")]))) == "mnagt-ensemble"
 
 
 def test_reactions_are_learned_that_their_reactants_do_not_tell(substitutions, tmp_path):
