@@ -47,6 +47,14 @@ for words in [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS
     assert [line for line in lines if not line.endswith("[]")] == []
 
 
+def test_commands_import_torch_without_searches_for_garbage():
+    """And have the collector on after it."""
+    searches = "import gc; searches = []; gc.callbacks.append(lambda phase, info: searches.append(phase))"
+    program = f"{searches}; from mnagt.cli.garbage_collection import import_torch; searches.clear(); import_torch()"
+    left = "print(len(searches), gc.isenabled(), gc.get_freeze_count() > 10**5, 'torch' in sys.modules)"
+    assert printed_by(f"import sys; {program}; {left}") == ["0 True True True"]
+
+
 def test_a_model_is_loaded_without_the_compiler_of_torch(tmp_path):
     """The compiler takes a second to import; arithmetic on the meta device imports it."""
     features = Features(Columns(labels=(3,)), Columns(labels=(4,)))
