@@ -103,6 +103,10 @@ def explain_to(
         f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
         f"{_describe_ratio(removed)} with nodes removed",
     ]
+    if isinstance(trained.model, WeightedMean) and not any(each.attribution.nodes.any() for each in found):
+        lines.append(
+            "all colours are zero: the network has no weight here; `mnagt train --model mnagt` trains one alone"
+        )
     return lines + _list_apart(weight is not None, bool(_describe_members(trained)), bool(described))
 
 
