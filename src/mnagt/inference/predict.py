@@ -322,7 +322,8 @@ def select_graphs(
             raise
         cells = [dataset] if row_format.components == 1 else dataset.split(",")
         if refused := read_smiles([cells], row_format=row_format).refused:
-            what = "a molecule" if row_format.components == 1 else f"{row_format.components} with commas between them"
+            kind = "a reaction" if row_format.is_reaction else "a molecule"
+            what = kind if row_format.components == 1 else f"{row_format.components} with commas between them"
             raise InputError(f"{dataset!r} cannot be read as {what} ({refused[0].explain()}); and {error}") from None
         columns = {"smiles" if len(cells) == 1 else f"smiles {n}": [cell] for n, cell in enumerate(cells, start=1)}
         return _select_rows(Table(dataset, columns, [1]), trained, graphs, ",".join(columns), descriptors)
@@ -337,7 +338,8 @@ def _select_rows(
 ) -> SelectedGraphs:
     table = table.select(_check_indices(rows, len(table), f"{table.label} has rows").tolist())
     columns = find_smiles_columns(table, trained, smiles)
-    molecules = read_smiles(table.read_rows(columns), name=table.name, row_format=MoleculeFormat(len(columns)))
+    row_format = find_molecule_format(trained.model.features) or MoleculeFormat()
+    molecules = read_smiles(table.read_rows(columns), name=table.name, row_format=row_format)
     kept = molecules.kept.tolist()
     described = trained.columns.get(descriptor_columns.KIND, ())
     graphs = descriptor_columns.with_descriptors(molecules.graphs, table.select(kept), columns, described, descriptors)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mnagt.data.readers.smiles import get_function
 from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, join_names, quote
 from mnagt.experiments.executors import RayConfig, run_parallel
@@ -26,7 +27,7 @@ from mnagt.screening.chunks import Chunk
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import InputFile, Shard, check_unchanged, cut_shards, find_inputs, scan_file
 from mnagt.screening.molecule_reader import close_readers, shared_reader
-from mnagt.screening.shards import Screen, load_once, make_request, predict_request, screen_shard
+from mnagt.screening.shards import Screen, find_row_format, load_once, make_request, predict_request, screen_shard
 from mnagt.screening.writers import name_type
 
 PLAN, PROGRESS, BEST = "plan.json", "progress.json", "top.csv"
@@ -199,10 +200,12 @@ def _find_added(
     trained: TrainedModel, columns: Sequence[str], smiles: Sequence[str], config: ScreenConfig
 ) -> dict[str, str]:
     """The columns that predictions add, found by predicting for methane, and their types."""
-    chunk = Chunk(0, {name: ["C" if name in smiles else None] for name in columns}, {})
+    row_format = find_row_format(trained)
+    methane = "[CH4:1]>>[CH4:1]" if row_format.is_reaction else "C"
+    chunk = Chunk(0, {name: [methane if name in smiles else None] for name in columns}, {})
     request, job = make_request(trained, chunk, smiles), Screen("", "", tuple(smiles), {}, config, "cpu")
     with shared_reader() as reader:
-        reader.send(request.texts)
+        reader.send(request.texts, get_function(row_format))
         found = predict_request(trained, request, reader.receive(), job)
     added = {name: name_type(values) for name, values in found.items() if name not in columns}
     note = list(added)[-1]
