@@ -107,17 +107,16 @@ def explain_to(
         f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
         f"{_describe_ratio(removed)} with nodes removed",
     ]
-    is_blank = not any(each.attribution.nodes.any() for each in found)
-    return lines + _list_apart(trained, is_blank, bool(described))
+    return lines + _list_apart(trained, found, bool(described))
 
 
-def _list_apart(trained: TrainedModel, is_blank: bool, has_descriptors: bool) -> list[str]:
+def _list_apart(trained: TrainedModel, found: Sequence[Explanation], has_descriptors: bool) -> list[str]:
     """What is part of predictions and not of the colours."""
     is_mean = isinstance(trained.model, WeightedMean)
     apart = ["the random forest"] * (trained.forest is not None) + ["the mean of the models of trees"] * is_mean
     apart += ["what descriptors contribute"] * has_descriptors
     lines = [f"{what} is part of the prediction and not of the colours" for what in apart]
-    if is_mean and is_blank:
+    if is_mean and not any(each.attribution.nodes.any() for each in found):
         lines.append(
             "all colours are zero: the network has no weight here; `mnagt train --model mnagt` trains one alone"
         )
