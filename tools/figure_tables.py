@@ -20,6 +20,7 @@ from figure_ledgers import (
     format_table,
     read_results,
 )
+from figure_reliability import build_reliability
 from figure_speed import build_conv_gpu, build_speed, build_speed_gpu, build_speed_more, build_speed_short
 
 from mnagt.experiments.reproduce_tables import MODEL_OF, PAPER, TU
@@ -366,5 +367,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-gpu": build_speed_gpu,
     "tuning": build_tuning,
     "provenance": build_provenance,
+    "reliability": build_reliability,
 }
 """The tables by the names that pages call them by."""
