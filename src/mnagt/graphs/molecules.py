@@ -43,6 +43,20 @@ class MoleculeFormat:
     is_reaction: bool = False
     """Whether a row is a reaction, whose graph is the condensed graph of reaction, with the columns ``REACTIONS``."""
 
+    def describe(self) -> str:
+        """What a row holds, in words.
+
+        >>> MoleculeFormat(components=3).describe()
+        '3 components, as in CCO,O,O'
+        """
+        if self.is_reaction:
+            return "a reaction"
+        return (
+            "a molecule"
+            if self.components == 1
+            else f"{self.components} components, as in CCO{',O' * (self.components - 1)}"
+        )
+
     @property
     def features(self) -> Features:
         """The columns of the graphs."""
@@ -71,10 +85,14 @@ def are_molecules(features: Features) -> bool:
     return found is not None and not found.is_reaction
 
 
+def choose_row_format(features: Features) -> MoleculeFormat:
+    """As ``find_molecule_format``; for graphs that are no molecules, a molecule a row."""
+    return find_molecule_format(features) or MoleculeFormat()
+
+
 def count_components(features: Features) -> int:
     """The components of graphs with these columns; 1 where they are no molecules."""
-    found = find_molecule_format(features)
-    return 1 if found is None else found.components
+    return choose_row_format(features).components
 
 
 def component_of_node(graph: GraphBatch) -> Int[Tensor, "nodes"]:

@@ -28,7 +28,7 @@ from mnagt.data.splits import (
     stratified_folds,
 )
 from mnagt.errors import InputError, count, join_names
-from mnagt.graphs.molecules import MoleculeFormat, find_molecule_format
+from mnagt.graphs.molecules import choose_row_format
 from mnagt.runs.config import RunConfig, SplitConfig
 
 FEW_GRAPHS = 50
@@ -67,7 +67,7 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
 
 def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
     """As ``make_split``; also which split it is, in words."""
-    found = find_molecule_format(dataset.features) or MoleculeFormat()
+    found = choose_row_format(dataset.features)
     first = " of the first component" if found.components > 1 else " of the reactants" if found.is_reaction else ""
     if config.kind != "auto":
         name = f"{config.kind}{first if config.kind in _BY_STRUCTURE else ''}"

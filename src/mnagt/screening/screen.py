@@ -17,7 +17,7 @@ from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, join_names, quote
 from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.files import hold_lock, make_folder, read_json, write_record
-from mnagt.graphs.molecules import find_molecule_format
+from mnagt.graphs.molecules import choose_row_format, find_molecule_format
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import find_smiles_columns
 from mnagt.inference.weights import CALIBRATION, CONFIG, DOMAIN, WEIGHTS
@@ -27,7 +27,7 @@ from mnagt.screening.chunks import Chunk
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import InputFile, Shard, check_unchanged, cut_shards, find_inputs, scan_file
 from mnagt.screening.molecule_reader import close_readers, shared_reader
-from mnagt.screening.shards import Screen, find_row_format, load_once, make_request, predict_request, screen_shard
+from mnagt.screening.shards import Screen, load_once, make_request, predict_request, screen_shard
 from mnagt.screening.writers import name_type
 
 PLAN, PROGRESS, BEST = "plan.json", "progress.json", "top.csv"
@@ -200,7 +200,7 @@ def _find_added(
     trained: TrainedModel, columns: Sequence[str], smiles: Sequence[str], config: ScreenConfig
 ) -> dict[str, str]:
     """The columns that predictions add, found by predicting for methane, and their types."""
-    row_format = find_row_format(trained)
+    row_format = choose_row_format(trained.model.features)
     methane = "[CH4:1]>>[CH4:1]" if row_format.is_reaction else "C"
     chunk = Chunk(0, {name: [methane if name in smiles else None] for name in columns}, {})
     request, job = make_request(trained, chunk, smiles), Screen("", "", tuple(smiles), {}, config, "cpu")

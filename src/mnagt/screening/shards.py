@@ -13,7 +13,7 @@ from mnagt.data.readers.smiles import get_function, read_smiles
 from mnagt.data.readers.text_table import Table
 from mnagt.devices import pick_device
 from mnagt.files import write_atomically
-from mnagt.graphs.molecules import MoleculeFormat, find_molecule_format
+from mnagt.graphs.molecules import choose_row_format
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import SelectedGraphs
@@ -88,7 +88,9 @@ def predict_request(
 ) -> dict[str, list[Any]]:
     """The columns of the input and those of predictions, for molecules that RDKit has read (``parts``)."""
     name, chunk = Path(screen.out).name, request.chunk
-    molecules = read_smiles(request.smiles, name=name, row_format=find_row_format(trained), parts=parts)
+    molecules = read_smiles(
+        request.smiles, name=name, row_format=choose_row_format(trained.model.features), parts=parts
+    )
     notes = {row.row: row.explain(screen.smiles) for row in molecules.refused} | request.problems
     predictions = {}
     if len(molecules.kept):
@@ -108,7 +110,7 @@ def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[st
         for chunk in read_chunks(shard):
             request = make_request(trained, chunk, screen.smiles)
             parts = reader.receive() if waiting else []
-            reader.send(request.texts, get_function(find_row_format(trained)))
+            reader.send(request.texts, get_function(choose_row_format(trained.model.features)))
             if waiting:
                 yield waiting.chunk.first, _complete(predict_request(trained, waiting, parts, screen), screen)
             waiting = request
@@ -123,11 +125,6 @@ def make_request(trained: TrainedModel, chunk: Chunk, smiles: Sequence[str]) -> 
     columns = [[" ".join(text.split()) for text in chunk.texts(name)] for name in smiles]
     rows = [("",) * len(smiles) if row in problems else texts for row, texts in enumerate(zip(*columns, strict=True))]
     return Request(chunk, rows, numbers, problems)
-
-
-def find_row_format(trained: TrainedModel) -> MoleculeFormat:
-    """What the model reads of a row."""
-    return find_molecule_format(trained.model.features) or MoleculeFormat()
 
 
 def _complete(columns: dict[str, list[Any]], screen: Screen) -> dict[str, list[Any]]:
