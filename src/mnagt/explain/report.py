@@ -107,14 +107,20 @@ def explain_to(
         f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
         f"{_describe_ratio(removed)} with nodes removed",
     ]
-    return lines + _list_apart(weight is not None, bool(_describe_members(trained)), bool(described))
+    return lines + _list_apart(trained, found, bool(described))
 
 
-def _list_apart(has_forest: bool, has_members: bool, has_descriptors: bool) -> list[str]:
+def _list_apart(trained: TrainedModel, found: Sequence[Explanation], has_descriptors: bool) -> list[str]:
     """What is part of predictions and not of the colours."""
-    apart = ["the random forest"] * has_forest + ["the mean of the models of trees"] * has_members
+    is_mean = isinstance(trained.model, WeightedMean)
+    apart = ["the random forest"] * (trained.forest is not None) + ["the mean of the models of trees"] * is_mean
     apart += ["what descriptors contribute"] * has_descriptors
-    return [f"{what} is part of the prediction and not of the colours" for what in apart]
+    lines = [f"{what} is part of the prediction and not of the colours" for what in apart]
+    if is_mean and not any(each.attribution.nodes.any() for each in found):
+        lines.append(
+            "all colours are zero: the network has no weight here; `mnagt train --model mnagt` trains one alone"
+        )
+    return lines
 
 
 def _describe_members(trained: TrainedModel) -> str:

@@ -101,9 +101,8 @@ def _load_with_targets(
     run = _run_config(trained)
     named = targets or trained.task.target_columns(None) or run.targets
     if is_molecule_table(dataset):
-        options = TableConfig(descriptor_file=descriptors)
-        columns = {"smiles": smiles or run.smiles, "targets": named, "columns": trained.columns, "options": options}
-        return load_dataset(dataset, **columns, task=trained.task)
+        columns = {"smiles": smiles or run.smiles, "targets": named, "columns": trained.columns}
+        return load_dataset(dataset, **columns, options=TableConfig(descriptor_file=descriptors), task=trained.task)
     if smiles is None and find_graph_reader(dataset):
         return load_dataset(dataset, targets=named, task=trained.task, columns=trained.columns or None)
     return load_dataset(dataset, smiles=smiles, targets=targets)
