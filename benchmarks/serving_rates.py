@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -79,8 +80,8 @@ def run_mlserver(command: str, folder: Path, exported: Path, scratch: Path) -> I
     model |= {"parameters": {"uri": str(exported), "extra": {"folder": str(folder)}}}
     (scratch / "settings.json").write_text(json.dumps(settings | {"parallel_workers": 0, "debug": False}))
     (scratch / "model-settings.json").write_text(json.dumps(model))
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+    shutil.copy(Path(__file__).with_name("mlserver_molecules.py"), scratch)  # MLServer looks for it there
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     started = subprocess.Popen([command, "start", str(scratch)], env=environment, stdout=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{ports[0]}"
     try:
