@@ -65,6 +65,23 @@ def test_a_model_is_loaded_without_the_compiler_of_torch(tmp_path):
     assert printed_by(f"{load}; print('torch._dynamo' in sys.modules)") == ["mnagt", "False"]
 
 
+def test_a_step_of_training_does_without_the_compiler_of_torch():
+    """Which would take a second and 120 MB."""
+    program = """
+import sys
+import torch
+from mnagt.training.optim import ClippedAdamW
+model = torch.nn.Linear(3, 1)
+optimizer = ClippedAdamW([{"params": list(model.parameters())}], lr=0.1, clip=1.0)
+model(torch.ones(1, 3)).sum().backward()
+optimizer.step()
+optimizer.zero_grad()
+optimizer.load_state_dict(optimizer.state_dict())
+print([model.weight.grad, len(optimizer.state), "torch._dynamo" in sys.modules])
+"""
+    assert printed_by(program) == ["[None, 2, False]"]
+
+
 def test_importing_everything_touches_no_network_no_device_and_no_logging():
     program = """
 import importlib, logging, pkgutil, socket, threading

@@ -1,10 +1,9 @@
 """The tables of README and docs, each made from the files under results/."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from figure_ledgers import (
@@ -21,6 +20,8 @@ from figure_ledgers import (
     format_table,
     read_results,
 )
+from figure_molecules import build_molecule_costs, build_molecule_tables
+from figure_reliability import build_reliability
 from figure_speed import build_conv_gpu, build_speed, build_speed_gpu, build_speed_more, build_speed_short
 
 from mnagt.experiments.reproduce_tables import MODEL_OF, PAPER, TU
@@ -242,48 +243,6 @@ def _tests(record: dict[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
     return record["result"]["test"], record["without_duplicates"]
 
 
-# --- tables of molecules ---
-
-
-METRICS = {"rocauc": "ROC-AUC, higher is better", "rmse": "RMSE, lower is better"}
-
-
-def build_molecule_tables() -> str:
-    """Test scores of what `mnagt train` takes for a table of molecules, of chemprop, a forest and boosting."""
-    found = read_results("molecule-tables-cpu.json")
-    summary, metrics = found["summary"], {run["set"]: run["metric"] for run in found["runs"]}
-    models, rows = list(summary["mean_rank"]), []
-    for name, each in summary["sets"].items():
-        best = min(models, key=lambda model: each["rank"][model])
-        cells = [_describe_mean(each, model) for model in models]
-        bold = [f"**{cell}**" if model == best else cell for model, cell in zip(models, cells, strict=True)]
-        rows.append([name, METRICS[metrics[name]], *bold, str(len(each["seeds"]))])
-    rows.append(["mean rank", "", *(f"{summary['mean_rank'][model]:.2f}" for model in models), ""])
-    return format_table(["table", "score", *(f"`{model}`" for model in models), "seeds"], rows)
-
-
-def build_molecule_costs() -> str:
-    """Processor time, memory and folder of a training, by model and table."""
-    runs = read_results("molecule-tables-cpu.json")["runs"]
-    models, sets = (list(dict.fromkeys(run[key] for run in runs)) for key in ("model", "set"))
-    rows = []
-    for name in sets:
-        row = [name]
-        for model in models:
-            some = [run for run in runs if (run["set"], run["model"]) == (name, model)]
-            columns = [[run[key] for run in some] for key in ("processor_seconds", "peak_memory_mb", "folder_mb")]
-            seconds, memory, folder = (mean(column) if column else math.nan for column in columns)
-            row.append(f"{seconds:.0f} s, {memory:,.0f} MB, {folder:.1f} MB" if some else NOTHING)
-        rows.append(row)
-    return format_table(["table", *(f"`{model}`" for model in models)], rows)
-
-
-def _describe_mean(summary: dict[str, Any], model: str) -> str:
-    value, spread = summary["mean"][model], summary["deviation"].get(model)
-    digits = 3 if abs(value) < 10 else 1
-    return f"{value:.{digits}f}" + ("" if spread is None else f"{PLUS_MINUS}{spread:.{digits}f}")
-
-
 # --- where figures come from ---
 
 
@@ -364,6 +323,31 @@ def build_coverage() -> str:
     return format_table([f"NCI1, GIN, 25 epochs, {count:,} test graphs of 4 splits", *found], rows)
 
 
+def build_coverage_numbers() -> str:
+    """Coverage and width of intervals of numbers, as the model gives them and conformal, means over splits."""
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in read_results("coverage-numbers-cpu.json")["figures"]:
+        rows.setdefault((each["data"], each["uncertainty"]), []).append(each)
+
+    def write(found: list[dict[str, Any]], way: str, levels: Sequence[str]) -> str:
+        return ", ".join(f"{mean(each[way][level]['share'] for each in found):.3f}" for level in levels)
+
+    def row(data: str, kind: str, found: list[dict[str, Any]]) -> list[str]:
+        widths = [mean(each[way]["0.9"]["width"] for each in found) for way in ("model", "conformal")]
+        name = f"`{kind}`" if kind != "none" else "30 samples of dropout"
+        scores = [each["rmse"] for each in found]
+        return [
+            f"{data.replace('_', '-')}, {name}",
+            f"{mean(scores):.2f}{PLUS_MINUS}{stdev(scores):.2f}",
+            f"{write(found, 'model', ['0.9'])}, {widths[0]:.2f}",
+            f"{write(found, 'conformal', ['0.9'])}, {widths[1]:.2f}",
+            write(found, "conformal", ["0.8", "0.95"]),
+        ]
+
+    head = ["", "RMSE", "uncalibrated at 0.9: covered, width", "conformal at 0.9: covered, width", "at 0.8 and 0.95"]
+    return format_table(head, [row(*key, found) for key, found in rows.items()])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": build_accuracy,
     "attribution": build_attribution,
@@ -378,6 +362,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "code": build_code,
     "conv-gpu": build_conv_gpu,
     "coverage": build_coverage,
+    "coverage-numbers": build_coverage_numbers,
     "mixers": build_mixers,
     "duplicates": build_duplicates,
     "duplicates-fresh": build_duplicates_fresh,
@@ -385,5 +370,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-gpu": build_speed_gpu,
     "tuning": build_tuning,
     "provenance": build_provenance,
+    "reliability": build_reliability,
 }
 """The tables by the names that pages call them by."""

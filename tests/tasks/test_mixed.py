@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from mnagt import load_dataset, load_model, predict
+from mnagt import load_dataset, load_model, predict, train
 from mnagt.cli import main
 from mnagt.errors import InputError
 from mnagt.explain.explanation import explain
@@ -166,6 +166,15 @@ def test_one_model_learns_classes_and_numbers_of_a_real_table(table, tmp_path, c
         assert (each.output.unit, each.probability is None) == (unit, is_number)
     (each,) = explain(trained, graphs, torch.tensor([0]), target="size")
     assert each.output.name.startswith("size: ")
+
+
+@pytest.mark.real_data
+def test_the_network_of_the_default_model_is_trained_alone(table, caplog):
+    small = {"dim": 8, "depth": 1, "head_dim": 4, "epochs": 1, "device": "cpu"}
+    run = train(table, target=["active", "carbons"], **small)
+    assert "trees predict classes or numbers, and the task is mixed" in caplog.text
+    assert (run.trained.name, run.trained.settings["members"]) == ("mnagt-ensemble", [])
+    assert list(run.trained.predict(["CCO", "CCN"])) == ["p(active)", "carbons", "distance"]
 
 
 @pytest.mark.real_data

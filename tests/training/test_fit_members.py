@@ -64,6 +64,11 @@ def test_a_table_of_molecules_trains_it_by_default_and_other_commands_take_it(ta
     assert main(["explain", str(run), str(table), "--graphs", "0", "--out", str(page)]) == 0
     assert "the mean of the models of trees is part of the prediction" in capsys.readouterr().out
     assert "The prediction is the mean of network" in page.read_text()
+    assert isinstance(trained.model, WeightedMean)
+    trained.model.weights.copy_(torch.tensor([0.0, 0.5, 0.5]))
+    trained.save(tmp_path / "trees")
+    assert main(["explain", str(tmp_path / "trees"), str(table), "--graphs", "0", "--out", str(page)]) == 0
+    assert "all colours are zero: the network has no weight here" in capsys.readouterr().out
     assert main(["export", str(run), "--format", "torch"]) == 2
     assert "reads fingerprints or descriptors" in capsys.readouterr().err
     words = ["--epochs", "1", "--lr", "0", "--device", "cpu", "--out", str(other)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mnagt.cli.experiments import engine_options, read_ray
 from mnagt.cli.options import add_options, print_scores, print_table, read_options
-from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs
+from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs, reaction_option
 from mnagt.errors import InputError, count
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
@@ -36,6 +36,7 @@ def input_options(parser: argparse.ArgumentParser) -> None:
     """What ``_read_inputs`` reads, and the data set."""
     parser.add_argument("dataset", help="name or path of a data set, a SMILES, or a Python file")
     parser.add_argument("--smiles", metavar="COLUMN[,...]", help=SMILES_HELP)
+    reaction_option(parser)
     parser.add_argument("--descriptors", metavar="FILE", help=_DESCRIPTORS)
     parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, rows or functions, counted from 0")
 

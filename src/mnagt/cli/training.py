@@ -114,8 +114,18 @@ def _asks_for_help(words: Sequence[str]) -> bool:
 SMILES_HELP = "the column of SMILES; for rows of several molecules, their columns (solute,solvent) [guessed from names]"
 
 
+def reaction_option(parser: Any) -> None:
+    parser.add_argument(
+        "--reaction",
+        dest="smiles",
+        metavar="COLUMN",
+        help="the same as --smiles, for a column of reactions with atom maps (reactants>>products)",
+    )
+
+
 def column_options(parser: Any) -> None:
     parser.add_argument("--smiles", metavar="COLUMN[,...]", help=SMILES_HELP)
+    reaction_option(parser)
     parser.add_argument(
         "--target",
         "--targets",

@@ -10,7 +10,7 @@ from torch import nn
 
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.graphs.molecules import MOLECULES, find_molecule_format
+from mnagt.graphs.molecules import MOLECULES, are_molecules
 from mnagt.models.config import SklearnConfig, WidthConfig
 from mnagt.models.counts import CountsConfig, counts
 from mnagt.models.descriptor_boosting import DescriptorBoostingConfig, descriptor_boosting
@@ -221,9 +221,9 @@ def build_model(name: str, settings: Mapping[str, Any], features: Features, outp
     torch.Size([3, 2])
     """
     config = _resolve(name, settings, features, outputs)
-    if MODELS[name].reads not in (None, features) and find_molecule_format(features) is None:
+    if MODELS[name].reads is not None and not are_molecules(features):
         raise InputError(
             f"{name} reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
-            "molecules have, and these graphs have others; choose wl-linear"
+            "molecules have, and these graphs have others; choose mnagt, gin or wl-linear"
         )
     return MODELS[name].build(config, features, outputs)

@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 def fit_members(config: RunConfig, dataset: PackedDataset, split: Split, task: Task, **others: Any) -> Fitted:
     """The members that the task lets be fitted, and their weights, each below its name."""
     settings = from_dict(MnagtEnsembleConfig, config.settings, where=config.model)
+    if task.link is None:
+        logger.warning("the network is trained alone: trees predict classes or numbers, and the task is %s", task.kind)
+        return {"members": []}, {}
     try:
         task.target_probability(dataset.targets[:0])
     except InputError as error:

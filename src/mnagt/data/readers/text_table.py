@@ -31,6 +31,7 @@ TABLES = (".csv", ".tsv", ".smi", ".smiles", ".sdf")
 """Suffixes of tables of molecules; each may be followed by .gz."""
 
 _SMILES_NAMES = ("smiles", "smile", "smi", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "structure")
+_REACTION_NAMES = ("rxn_smiles", "reaction_smiles", "rxn", "reaction", "reactions", "aam", "mapped_rxn")
 _NO_TARGETS = ("", "id", "mol_id", "name", "mol_name", "cid", "inchi", "inchikey", "split")
 """Columns that are no targets unless they are named."""
 _NAMES = ("name", "mol_name", "compound", "compound_name", "drug", "drug_name", "title", "id", "mol_id", "cid")
@@ -88,7 +89,7 @@ class Table:
         if name is not None:
             return self.check_column(name, "smiles")
         by_name = {column.strip().lower(): column for column in reversed(list(self.columns))}
-        found = [by_name[usual] for usual in _SMILES_NAMES if usual in by_name]
+        found = [by_name[usual] for usual in (*_SMILES_NAMES, *_REACTION_NAMES) if usual in by_name]
         if not found:
             raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
         return found[0]
