@@ -129,7 +129,7 @@ def make_commands(
 
     for name, options in MODELS.items():
         run_of = folder / name.replace(", ", "-")
-        verbs = [verb for verb in ("screen", "predict") if is_wanted(f"mnagt {verb}, {name}")]
+        verbs = [verb for verb in ("screen", *["predict"] * (name == "gin")) if is_wanted(f"mnagt {verb}, {name}")]
         if verbs:
             train = [*mnagt, "train", str(known), "--target", "y", "--epochs", "1", "--device", "cpu", *options]
             run([*train, "--out", str(run_of)], folder / "log")
@@ -204,8 +204,8 @@ def time_stages(model: Path, smiles: list[str]) -> dict[str, float]:
 
 def main() -> None:
     parser = common.parser(__doc__)
-    parser.add_argument("--few", type=int, default=2000)
-    parser.add_argument("--many", type=int, default=22_000)
+    parser.add_argument("--few", type=int, default=3000, help="at least 1,000 a core: less are one shard")
+    parser.add_argument("--many", type=int, default=13_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--chemprop", help="chemprop's command, in an environment of its own")
     parser.add_argument("--only", nargs="+", help="only these variants")

@@ -20,7 +20,14 @@ from figure_ledgers import (
     format_table,
     read_results,
 )
-from figure_speed import build_conv_gpu, build_speed, build_speed_gpu, build_speed_more, build_speed_short
+from figure_speed import (
+    build_conv_gpu,
+    build_screening,
+    build_speed,
+    build_speed_gpu,
+    build_speed_more,
+    build_speed_short,
+)
 
 from mnagt.experiments.reproduce_tables import MODEL_OF, PAPER, TU
 from mnagt.experiments.statistics import Paired
@@ -338,6 +345,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "duplicates-fresh": build_duplicates_fresh,
     "speed-more": build_speed_more,
     "speed-gpu": build_speed_gpu,
+    "screening": build_screening,
     "tuning": build_tuning,
     "provenance": build_provenance,
 }
