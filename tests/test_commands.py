@@ -103,8 +103,8 @@ def test_toml_and_json_of_the_docs_are_read(page, tmp_path):
 INSTALLS = ("pip install", "make ", ". .venv", "cd ", ".venv/bin/")
 """Beginnings of lines that install something or change the folder."""
 SLOW = (
-    *("mnagt serve", "torchrun", "--engine ray", "--storage", "--plugin", "MNAGT_PLUGINS", "curl ", "cp -r", "pytest "),
-    *("FOLDER", "path/to", "runs/names", "runs/code", "trials nci1", "reproduce table1", "file.py", "--onnx", "export"),
+    *("mnagt serve", "torchrun", "--engine ray", "--storage", "curl ", "cp -r", "pytest "),
+    *("trials nci1", "table1 --jobs", "table1 --quick", "--onnx", "export"),
 )
 """Parts of commands that the quick test leaves to the slow one."""
 SLOW_PAGES = ("explain", "index", "molecules", "training", "uncertainty")
@@ -132,8 +132,8 @@ def shorten(line: str) -> str:
     return shlex.join([*shlex.split(line), *(more[:2] if "--recipe" in words else more)]) if more else line
 
 
-def fill_folder(folder: Path, desk: Path) -> None:
-    """What a reader has: tables, graphs, recipes, models, sources."""
+def fill_folder(folder: Path, desk: Path, page: str) -> None:
+    """What a reader of the page has: tables, graphs, recipes, models, sources, a plugin, a model of code."""
     shutil.copytree(desk, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pyg", "nci1"))
     shutil.copytree(folder / "runs" / "mutag", folder / "model")
     shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True)
@@ -143,6 +143,23 @@ def fill_folder(folder: Path, desk: Path) -> None:
     for name in ("one.toml", "variants.toml"):
         (folder / name).write_text(RECIPE)
     (folder / "mine.toml").write_text(f'{RECIPE}[models.gin]\n[models.gin-wide]\nmodel = "gin"\n')
+    (folder / "my_models.py").write_text(MY_MODELS)
+    for name in ("file.py", "mymodule.py"):
+        shutil.copy(ROOT / "src" / "mnagt" / "graphs" / "batch.py", folder / name)
+    target = folder / "path" / "to" / "my-graphs"
+    with zipfile.ZipFile(EMBEDDED / "MUTAG.zip") as archive:
+        archive.extractall(target.parent)
+    (target.parent / "MUTAG").rename(target)
+    for file in target.glob("MUTAG*"):
+        file.rename(file.with_name(file.name.replace("MUTAG", "my-graphs")))
+    for name in ("models/solubility/1", "models/solubility/2", "models/toxicity/1", "runs/new"):
+        shutil.copytree(folder / "runs" / "mine", folder / name)
+    if page == "extending":  # numbers
+        text = (folder / "my.jsonl").read_text()
+        (folder / "my.jsonl").write_text(text.replace('"odd"', "1.5").replace('"even"', "0.5"))
+    if page in ("code", "explain", "serving"):
+        run_command(f"mnagt data code {ROOT / 'src' / 'mnagt' / 'graphs'} --out functions")
+        run_command(f"mnagt train functions {' '.join(FEWER['train'])} --out runs/code")
 
 
 def remove_output(words: list[str]) -> None:
@@ -167,9 +184,13 @@ def desk(tmp_path_factory):
 def test_commands_of_the_docs_run(page, desk, tmp_path, monkeypatch):
     """One after the other, in a folder with the files of a reader."""
     monkeypatch.chdir(tmp_path)
-    fill_folder(tmp_path, desk)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)
+    fill_folder(tmp_path, desk, page)
     lines = [shorten(line) for block in DOCS[page] for line in block.commands() if not any(p in line for p in SLOW)]
     for line in lines:
+        for name, value in re.findall(r"^(MNAGT_\w+)=(\S+) ", line):
+            monkeypatch.setenv(name, value)
         remove_output(words_of(line))
         run_command(line)
 
@@ -275,32 +296,6 @@ def shrink_recipes(folder: Path) -> None:
         (folder / source.name).write_text(text)
 
 
-def fill_slow_folder(folder: Path, page: str) -> None:
-    """Sources, a folder of graphs, several models, a plugin, and a model of code where the page speaks of one."""
-    (folder / "my_models.py").write_text(MY_MODELS)
-    for name in ("file.py", "mymodule.py"):
-        shutil.copy(ROOT / "src" / "mnagt" / "graphs" / "batch.py", folder / name)
-    target = folder / "path" / "to" / "my-graphs"
-    with zipfile.ZipFile(EMBEDDED / "MUTAG.zip") as archive:
-        archive.extractall(target.parent)
-    (target.parent / "MUTAG").rename(target)
-    for file in target.glob("MUTAG*"):
-        file.rename(file.with_name(file.name.replace("MUTAG", "my-graphs")))
-    for name in ("solubility/1", "solubility/2", "toxicity/1"):
-        shutil.copytree(folder / "runs" / "mine", folder / "models" / name)
-    shutil.copytree(folder / "runs" / "mine", folder / "runs" / "new")
-    if page == "extending":  # numbers
-        text = (folder / "my.jsonl").read_text()
-        (folder / "my.jsonl").write_text(text.replace('"odd"', "1.5").replace('"even"', "0.5"))
-    if page in ("code", "explain", "serving"):
-        small = " ".join(FEWER["train"])
-        for line in (
-            f"mnagt data code {ROOT / 'src' / 'mnagt' / 'graphs'} --out functions",
-            f"mnagt train functions {small} --out runs/code",
-        ):
-            subprocess.run(in_shell(line), check=True, cwd=folder)
-
-
 SLOW_COMMANDS = [
     page
     for page, blocks in PAGES.items()
@@ -313,8 +308,7 @@ SLOW_COMMANDS = [
 def test_every_command_of_a_page_runs(page, desk, tmp_path, monkeypatch):
     """All lines of the page, those of the quick test too."""
     monkeypatch.chdir(tmp_path)
-    fill_folder(tmp_path, desk)
-    fill_slow_folder(tmp_path, page)
+    fill_folder(tmp_path, desk, page)
     shrink_recipes(tmp_path / "recipes")
     monkeypatch.setattr("mnagt.runs.recipes._shipped_file", lambda name: tmp_path / "recipes" / f"{name.lower()}.toml")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(tmp_path)]))

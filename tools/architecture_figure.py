@@ -81,7 +81,7 @@ def draw(ax: "Axes") -> None:
     ax.set(xlim=(0, width), ylim=(height, 0))
     for row, (label, steps) in enumerate(ROWS.items()):
         y, colour = 6 + row * (HEIGHT + GAP), series_style(0 if row in (1, 2) else 1 if row == 3 else 2).colour
-        ax.text(4, y + HEIGHT / 2, label, va="center", fontweight="bold", color=colour)
+        ax.text(4, y + HEIGHT / 2, label, va="center", fontweight="bold", color=INK)
         for column, step in enumerate(steps):
             x = LEFT + column * (WIDTH + GAP)
             shape = f"round,pad=0,rounding_size={8 if step.file else 30}"

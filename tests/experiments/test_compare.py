@@ -36,7 +36,7 @@ def test_the_fastest_of_equals_is_advised():
     assert "use mnagt" in compare_these(best, slow).verdict()
     fast = compared("wl-linear", 0.85, (0.7, 0.9), 2.0)
     verdict = compare_these(best, fast, slow).verdict()
-    assert "use wl-linear, which takes 2.0 s" in verdict
+    assert "Use the fastest, wl-linear (2.0 s to train; mnagt: " in verdict
     assert "gin" not in verdict
     assert "no better than a constant" in compare_these(best, compared(CONSTANT, 0.81, (0.8, 0.8))).verdict()
     assert "use none of them" in compare_these(compared(CONSTANT, 0.9, (0.9, 0.9)), slow).verdict()

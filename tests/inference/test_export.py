@@ -33,6 +33,7 @@ from mnagt.inference.export import (
     export_torch,
 )
 from mnagt.inference.model_folder import TrainedModel
+from mnagt.inference.onnx_check import check_onnx
 from mnagt.inference.random_forest import RandomForest
 from mnagt.models.registry import MODELS, build_model, full_settings
 from mnagt.tasks import SingleLabel
@@ -142,6 +143,7 @@ def test_onnx_answers_as_the_model_on_200_graphs(name, features, settings, tmp_p
     session = onnxruntime.InferenceSession(path)
     told = json.loads(session.get_modelmeta().custom_metadata_map["mnagt"])
     assert told["task"]["classes"] == ["a", "b", "c"]
+    check_onnx(path, saved)
 
     def answer(inputs: dict[str, Tensor]) -> Tensor:
         return torch.from_numpy(session.run(None, {key: column.numpy() for key, column in inputs.items()})[0])
@@ -159,6 +161,7 @@ def test_every_listed_model_is_written_and_answers(name, tmp_path):
     saved, path = trained(name, FULL, {"depth": 1} if name not in NO_DEPTH else {}), tmp_path / "model.onnx"
     export_onnx(saved, path)
     session = onnxruntime.InferenceSession(path)
+    check_onnx(path, saved)
 
     def answer(inputs: dict[str, Tensor]) -> Tensor:
         return torch.from_numpy(session.run(None, {key: column.numpy() for key, column in inputs.items()})[0])

@@ -199,6 +199,7 @@ def run_compare(args: argparse.Namespace) -> int:
     if found.choice.model != CONSTANT:
         words = ["mnagt", "train", config.dataset, "--model", found.choice.model]
         words += ["--smiles", args.smiles] if args.smiles else []
+        words += ["--split", args.split_kind] if args.split_kind else []
         words += [word for name in args.target or () for word in ("--target", name)]
         print(f"next    {shlex.join(words)}")
     return 0

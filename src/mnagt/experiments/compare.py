@@ -109,12 +109,11 @@ class Comparison:
         if not others:
             reason = "No other model lies within its interval: use" if ends else "Use"
             return f"{text} {reason} {best.model}."
-        same = f"Not to be told from it with these validation graphs: {', '.join(others)}."
+        same = f"Within this interval, so no worse as far as these graphs tell: {', '.join(others)}."
         if CONSTANT in others:
             return f"{text} {same} That is no better than a constant."
-        cost = f"takes {choice.seconds:.1f} s to train, where {best.model} takes {best.seconds:.1f} s"
-        advice = f"use {best.model}" if choice is best else f"use {choice.model}, which {cost}"
-        return f"{text} {same} By cost, {advice}."
+        cost = f" ({choice.seconds:.1f} s to train; {best.model}: {best.seconds:.1f} s)" if choice is not best else ""
+        return f"{text} {same} Use the fastest, {choice.model}{cost}."
 
 
 def compare(

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +35,14 @@ from mnagt.version import __version__
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+MAX_MEMORY = 2**32
+"""Bytes that the computations of all exported models in a process may take at once."""
 TOLERANCE = 1e-4
 """How far an export's outputs may lie from the model's own: this much, and this share of them."""
 
 _MISSING = "ONNX needs packages that are not installed: pip install 'mnagt[export]'"
 _TRACED = (5, 1, 4, 2, 7, 3)
-_CHECKED = ((1,), (1, 1), (1, 11, 3, 1, 6), (23,))
+CHECKED_SIZES = ((1,), (1, 1), (1, 11, 3, 1, 6), (23,))
 """Sizes of the graphs that are traced, and of those that an export is checked on."""
 _DIGEST = b"\x72\x4a\x0a\x06digest\x12\x40"
 """In the encoding of ONNX (protobuf): field 14 of 74 bytes, in it "digest" and a text of 64 bytes, which follows."""
@@ -169,8 +172,10 @@ class OnnxModel(nn.Module):
             import onnxruntime
         except ImportError:
             raise InputError(_MISSING) from None
+        _limit_memory()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads, options.log_severity_level = threads, 4  # errors are raised
+        options.add_session_config_entry("session.use_env_allocators", "1")
         try:
             _check_digest(Path(path))
             self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -183,7 +188,24 @@ class OnnxModel(nn.Module):
     def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
         columns = export_inputs(graph, self.trained)
         inputs = {self.names.get(name, name): column.numpy() for name, column in columns.items()}
-        return torch.from_numpy(self.session.run(None, inputs)[0])
+        try:
+            return torch.from_numpy(self.session.run(None, inputs)[0])
+        except Exception as error:  # of the runtime's own kinds
+            reason = " ".join(str(error).split())
+            if "Available memory" in reason:
+                reason = f"it takes more than {MAX_MEMORY / 2**30:.0f} GiB; give it fewer graphs at once"
+            raise InputError(f"the exported model cannot be run on these graphs: {reason[-200:]}") from None
+
+
+@cache
+def _limit_memory() -> None:
+    """Limit what ONNX Runtime takes, in the memory that its sessions share."""
+    import onnxruntime
+
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(MAX_MEMORY, -1, -1, -1))
 
 
 def export_inputs(batch: GraphBatch, trained: TrainedModel) -> dict[str, Tensor]:
@@ -250,7 +272,7 @@ def _rename_sizes(model: Any, inputs: dict[str, Tensor]) -> None:
 
 def check_export(exported: Callable[[GraphBatch], Tensor], trained: TrainedModel) -> None:
     """Refuse an export whose outputs are not those of the model."""
-    for sizes in _CHECKED:
+    for sizes in CHECKED_SIZES:
         batch = random_graphs(trained.model.features, sizes)
         with torch.inference_mode():
             ours, theirs = trained.predictor()(batch), exported(batch)

@@ -20,6 +20,7 @@ from mnagt.inference.domain import Domain
 from mnagt.inference.drift import count_bins, measure_drift
 from mnagt.inference.export import OnnxModel, check_export
 from mnagt.inference.model_folder import TrainedModel, distance_column
+from mnagt.inference.onnx_check import check_onnx
 from mnagt.inference.outputs import compute_outputs
 from mnagt.serve.batching import AbandonedError, Batcher, Worker
 from mnagt.serve.config import ServeConfig
@@ -78,6 +79,7 @@ class Service:
         trained.model.eval()
         self.model: nn.Module = trained.predictor()
         if config.onnx:
+            check_onnx(config.onnx, trained)
             self.model = OnnxModel(config.onnx, trained, threads=config.threads)
             try:
                 check_export(self.model, trained)

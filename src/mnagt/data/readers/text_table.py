@@ -321,7 +321,7 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
         kind = task
         if task == "auto":
             kind = _guess_from_one(*columns) if len(columns) == 1 else _guess_from_several(columns)
-            _log.info("%s: %s taken as %s", table.label, ", ".join(names), kind)
+            _log.info("%s: the task for %s is %s (--task sets another)", table.label, ", ".join(names), kind)
         task = lookup(TASKS, kind, "task").from_columns(columns)
         _report_outliers(task, columns)
     return task, task.parse_targets(columns), has_any_target(table, names)
