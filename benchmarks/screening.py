@@ -92,14 +92,13 @@ def run_forest(model: str, source: str, out: str) -> None:
             writer.writerows(zip(chunk, found, strict=True))
 
 
-def fit_forest(path: Path, smiles: list[str], targets: list[int]) -> Path:
+def fit_forest(path: Path, smiles: list[str], targets: list[int]) -> None:
     import pickle
 
     from sklearn.ensemble import RandomForestClassifier
 
     forest = RandomForestClassifier(500, random_state=0).fit(fingerprints(smiles), targets)
     path.write_bytes(pickle.dumps(forest))
-    return path
 
 
 # --- commands and what they take ---
@@ -121,7 +120,7 @@ def make_commands(
     """For each variant, the command from a file of SMILES and a name for the output; the models are trained first."""
     table = read_table(common.data_file("ogbg_molbace/mapping/mol.csv.gz"))
     smiles, targets = table.column(table.find_smiles_column()), [int(text) for text in table.column("Class")]
-    known, mnagt = write_smiles(folder / "known.csv", smiles, targets), [sys.executable, "-m", "mnagt"]
+    table_file, mnagt = write_smiles(folder / "known.csv", smiles, targets), [sys.executable, "-m", "mnagt"]
     commands: dict[str, Callable[[Path, Path], list[str]]] = {}
 
     def is_wanted(name: str) -> bool:
@@ -130,15 +129,17 @@ def make_commands(
     for name, options in MODELS.items():
         run_of = folder / name.replace(", ", "-")
         verbs = [verb for verb in ("screen", *["predict"] * (name == "gin")) if is_wanted(f"mnagt {verb}, {name}")]
-        if verbs:
-            train = [*mnagt, "train", str(known), "--target", "y", "--epochs", "1", "--device", "cpu", *options]
+        if verbs and not run_of.exists():
+            train = [*mnagt, "train", str(table_file), "--target", "y", "--epochs", "1", "--device", "cpu", *options]
             run([*train, "--out", str(run_of)], folder / "log")
         for verb in verbs:
             commands[f"mnagt {verb}, {name}"] = lambda source, out, verb=verb, run_of=run_of: [
                 *mnagt, verb, str(run_of), str(source), "--out", str(out), "--device", "cpu",
             ]  # fmt: skip
     if is_wanted("Morgan and forest"):
-        forest = fit_forest(folder / "forest", smiles, targets)
+        forest = folder / "forest"
+        if not forest.exists():
+            fit_forest(forest, smiles, targets)
         script = (
             f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import screening; screening.run_forest"
         )
@@ -146,9 +147,19 @@ def make_commands(
             sys.executable, "-c", f"{script}({str(forest)!r}, {str(source)!r}, {str(out)!r})",
         ]  # fmt: skip
     if chemprop and is_wanted("chemprop predict"):
-        words = [chemprop, "train", "--data-path", str(known), "--smiles-columns", "smiles", "--target-columns", "y"]
+        words = [
+            chemprop,
+            "train",
+            "--data-path",
+            str(table_file),
+            "--smiles-columns",
+            "smiles",
+            "--target-columns",
+            "y",
+        ]
         words += ["--task-type", "classification", "--epochs", "3", "--accelerator", "cpu", "--output-dir"]
-        run([*words, str(folder / "chemprop")], folder / "log")
+        if not (folder / "chemprop").exists():
+            run([*words, str(folder / "chemprop")], folder / "log")
         (model,) = (folder / "chemprop").rglob("best.pt")
         commands["chemprop predict"] = lambda source, out: [
             chemprop, "predict", "--test-path", str(source), "--model-paths", str(model), "--accelerator", "cpu",
@@ -183,7 +194,7 @@ def time_stages(model: Path, smiles: list[str]) -> dict[str, float]:
     torch.set_num_threads(1)
     trained, stages = load_model(model), {}
 
-    def timed(name: str, step: Callable[[], Any]) -> Any:
+    def time_step(name: str, step: Callable[[], Any]) -> Any:
         step()
         start = time.process_time()
         result = step()
@@ -191,15 +202,30 @@ def time_stages(model: Path, smiles: list[str]) -> dict[str, float]:
         return result
 
     with BlockLogs():
-        timed("RDKit's parsing", lambda: [MolFromSmiles(text) for text in smiles])
-    parts = [timed("parsing and columns", lambda: rdkit_worker.graph_rows(smiles))]
-    graphs = timed("packing", lambda: read_smiles(smiles, parts=parts)).graphs
+        time_step("RDKit's parsing", lambda: [MolFromSmiles(text) for text in smiles])
+    parts = [time_step("parsing and columns", lambda: rdkit_worker.graph_rows(smiles))]
+    graphs = time_step("packing", lambda: read_smiles(smiles, parts=parts)).graphs
     aligned = trained.align(graphs)
-    timed("batches", lambda: [batch for _, batch in aligned.batches(torch.arange(len(aligned)), 256)])
-    timed("batches and network", lambda: trained.outputs(graphs))
-    output, _ = timed("batches, network and distances", lambda: trained.outputs_with_distances(graphs))
-    timed("decoding", lambda: trained.decode(output))
+    time_step("batches", lambda: [batch for _, batch in aligned.batches(torch.arange(len(aligned)), 256)])
+    time_step("batches and network", lambda: trained.outputs(graphs))
+    output, _ = time_step("batches, network and distances", lambda: trained.outputs_with_distances(graphs))
+    time_step("decoding", lambda: trained.decode(output))
     return stages
+
+
+def summarize(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """The medians of rounds, and what follows from them."""
+    row = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+    processor = [each["processor_us"] for each in rounds]
+    row |= {"spread_us": max(processor) - min(processor), "per_second_on_two_cores": 2e6 / row["processor_us"]}
+    return row | {"days_for_a_billion": row["processor_us"] * 1e9 / 1e6 / 86_400}
+
+
+def describe(name: str, row: dict[str, float]) -> str:
+    return (
+        f"{name:24}{row['processor_us']:9.0f} us of processor a molecule (spread {row['spread_us']:.0f}), "
+        f"{row['wall_us']:.0f} us by the clock; at most {row['per_second_on_two_cores']:,.0f} a second on two cores"
+    )
 
 
 def main() -> None:
@@ -208,6 +234,7 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=13_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--chemprop", help="chemprop's command, in an environment of its own")
+    parser.add_argument("--models", type=Path, help="folder where the trained models are kept for another run")
     parser.add_argument("--only", nargs="+", help="only these variants")
     options = parser.parse_args()
     smiles = read_column("ogbg_molhiv/mapping/mol.csv.gz")
@@ -215,36 +242,25 @@ def main() -> None:
         read_smiles(smiles[:: max(1, len(smiles) // options.many)], workers=1).graphs
     )  # a bad one stops chemprop
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, models = Path(name), options.models or Path(name) / "models"
+        models.mkdir(exist_ok=True)
         files = {
             number: write_smiles(folder / f"{number}.csv", smiles[:: max(1, len(smiles) // number)][:number])
             for number in (options.few, options.many)
         }
-        commands = make_commands(folder, options.chemprop, options.only)
+        commands = make_commands(models, options.chemprop, options.only)
+        runs = {name: models / name.replace(", ", "-") for name in MODELS}
+        stages = {name: time_stages(run_of, smiles[::10]) for name, run_of in runs.items() if run_of.exists()}
+        for name, each in stages.items():
+            print(name, *(f"{step} {us:.0f}" for step, us in each.items()), sep="; ")
         found: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
-        for _ in range(options.rounds):
+        for number in range(1, options.rounds + 1):
             for name, command in commands.items():
                 found[name].append(measure(command, files, folder))
-        stages = {}
-        for name in MODELS:
-            if (run_of := folder / name.replace(", ", "-")).exists():
-                stages[name] = time_stages(run_of, smiles[::10])
-                print(name, *(f"{step} {us:.0f}" for step, us in stages[name].items()), sep="; ")
-    rows = {}
-    for name, rounds in found.items():
-        row = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
-        row["spread_us"] = max(each["processor_us"] for each in rounds) - min(each["processor_us"] for each in rounds)
-        row["per_second_on_two_cores"] = 2e6 / row["processor_us"]
-        row["days_for_a_billion"] = row["processor_us"] * 1e9 / 1e6 / 86_400
-        rows[name] = row
-        print(
-            f"{name:24}{row['processor_us']:9.0f} us of processor a molecule (spread {row['spread_us']:.0f}), "
-            f"{row['wall_us']:.0f} us by the clock; at most {row['per_second_on_two_cores']:,.0f} a second on two cores"
-        )
-    common.write(
-        options.out,
-        {"few": options.few, "many": options.many, "rounds": options.rounds, "variants": rows, "stages_us": stages},
-    )
+                print(f"round {number}: {describe(name, summarize(found[name]))}")
+            rows = {name: summarize(rounds) for name, rounds in found.items()}
+            figures = {"few": options.few, "many": options.many, "rounds": number, "variants": rows}
+            common.write(options.out, {**figures, "stages_us": stages})
     best = max(row["per_second_on_two_cores"] for name, row in rows.items() if name.startswith("mnagt screen"))
     common.exit_if_missed([f"{best:,.0f} molecules/s, {TARGET:,} wanted"] if best < TARGET else [])
 
