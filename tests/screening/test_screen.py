@@ -233,7 +233,7 @@ def test_shards_of_a_node_that_is_lost_are_screened_elsewhere(model, tmp_path, m
     """Of two nodes of a Ray cluster, one is killed as a machine that loses power, in the middle of a shard."""
     os.environ.update(RAY_ENVIRONMENT)
     cluster_utils = pytest.importorskip("ray.cluster_utils")
-    path, here, out = write_csv(tmp_path / "in.csv", 60_000), tmp_path / "here", tmp_path / "out"
+    path, here, out = write_csv(tmp_path / "in.csv", 24_000), tmp_path / "here", tmp_path / "out"
     size: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 2**27}
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
     try:
@@ -242,21 +242,21 @@ def test_shards_of_a_node_that_is_lost_are_screened_elsewhere(model, tmp_path, m
 
         def kill_after_some(report: Any, rows: int) -> None:
             add(report, rows)
-            if report.done > 20_000 and not killed:
+            if report.done > 6000 and not killed:
                 children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
                 killed.extend([raylet, *map(int, children)])
                 for process in killed:
                     os.kill(process, signal.SIGKILL)
 
         monkeypatch.setattr(module._Report, "add", kill_after_some)
-        config = ScreenConfig(top_k=20, by="p(active)", rows_per_shard=5000)
+        config = ScreenConfig(top_k=20, by="p(active)", rows_per_shard=3000)
         done = screen(model, [path], out, config, ray=RayConfig(cluster.address), device="cpu")
     finally:
         cluster.shutdown()
     assert killed
     assert any("its shard is started again" in record.getMessage() for record in caplog.records)
-    assert done.rows == done.new_rows == 60_000
+    assert done.rows == done.new_rows == 24_000
     monkeypatch.setattr(module._Report, "add", add)
     screen(model, [path], here, config, jobs=2)
     assert read_bytes(out) == read_bytes(here)
-    assert [row["id"] for row in read_rows(out)] == [f"m{n}" for n in range(60_000)]
+    assert [row["id"] for row in read_rows(out)] == [f"m{n}" for n in range(24_000)]
