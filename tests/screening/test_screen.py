@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -229,7 +230,7 @@ def test_a_screening_that_is_killed_again_and_again_answers_every_row_once(model
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_shards_of_a_node_that_is_lost_are_screened_elsewhere(model, tmp_path, monkeypatch, caplog):
+def test_shards_of_a_node_that_is_lost_are_screened_elsewhere(model, tmp_path, caplog):
     """Of two nodes of a Ray cluster, one is killed as a machine that loses power, in the middle of a shard."""
     os.environ.update(RAY_ENVIRONMENT)
     cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -238,25 +239,24 @@ def test_shards_of_a_node_that_is_lost_are_screened_elsewhere(model, tmp_path, m
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
     try:
         raylet = cluster.add_node(**size).all_processes["raylet"][0].process.pid
-        add, killed = module._Report.add, []
+        killed = threading.Event()
 
-        def kill_after_some(report: Any, rows: int) -> None:
-            add(report, rows)
-            if report.done > 6000 and not killed:
-                children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
-                killed.extend([raylet, *map(int, children)])
-                for process in killed:
-                    os.kill(process, signal.SIGKILL)
+        def kill_in_the_middle_of_a_shard() -> None:
+            while len(list(out.glob(".part-*"))) < 2:  # each node writes one
+                time.sleep(0.01)
+            children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
+            for process in [raylet, *map(int, children)]:
+                os.kill(process, signal.SIGKILL)
+            killed.set()
 
-        monkeypatch.setattr(module._Report, "add", kill_after_some)
+        threading.Thread(target=kill_in_the_middle_of_a_shard, daemon=True).start()
         config = ScreenConfig(top_k=20, by="p(active)", rows_per_shard=3000)
         done = screen(model, [path], out, config, ray=RayConfig(cluster.address), device="cpu")
     finally:
         cluster.shutdown()
-    assert killed
+    assert killed.is_set()
     assert any("its shard is started again" in record.getMessage() for record in caplog.records)
     assert done.rows == done.new_rows == 24_000
-    monkeypatch.setattr(module._Report, "add", add)
     screen(model, [path], here, config, jobs=2)
     assert read_bytes(out) == read_bytes(here)
     assert [row["id"] for row in read_rows(out)] == [f"m{n}" for n in range(24_000)]
