@@ -8,10 +8,15 @@ chance: two standard errors, that of calibration counted.
 With ``--trained FOLDER``, a run with binary labels is measured instead, such as one on ogbg-molhiv: calibrated by its
 validation part, on its test part. A scaffold split makes these unlike, and then nothing is promised; so also on halves
 of both together, drawn at random, which are alike.
+
+With ``--numbers``, intervals of numbers are measured: a small ``mnagt`` on ogbg-molesol and ogbg-molfreesolv, random
+splits, each way to an uncertainty. Coverage and mean width of the intervals that the model itself gives, and of
+conformal ones, which the validation part calibrates.
 """
 
 import argparse
 from dataclasses import replace
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from statistics import mean
@@ -19,18 +24,23 @@ from statistics import mean
 import common
 import torch
 
+from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import load_dataset
 from mnagt.inference.calibration import fit_calibration
-from mnagt.inference.ensemble import Ensemble
+from mnagt.inference.ensemble import DropoutEnsemble, Ensemble
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.runs.folder import read_run_config, read_split
-from mnagt.tasks import MultiLabel, SingleLabel
-from mnagt.training.run import train
+from mnagt.tasks import UNCERTAINTIES, IntervalCoverage, MultiLabel, Regression, SingleLabel
+from mnagt.training.run import Run, train
 
 LEVELS = (0.8, 0.9, 0.95)
 LABELS = ("yes", "no")
 HALVES = 20
+NUMBERS = ("ogbg_molesol", "ogbg_molfreesolv")
+NUMBERS_SETTINGS = {"dim": 32, "depth": 2, "dropout": 0.2}
+SAMPLES = 30
+"""Of dropout."""
 
 
 def main() -> None:
@@ -40,7 +50,10 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=4)
     parser.add_argument("--members", type=int, default=3)
     parser.add_argument("--trained", type=Path, help="folder of a run with binary labels")
+    parser.add_argument("--numbers", action="store_true", help="intervals of numbers, over so many --splits")
     options = parser.parse_args()
+    if options.numbers:
+        return measure_numbers(options.epochs, options.splits, options.out)
     if options.trained:
         return measure_labels(options.trained, options.out)
     dataset = load_dataset(common.data_file("NCI1.zip"))
@@ -120,6 +133,57 @@ def measure_labels(folder: Path, out: Path | None) -> None:
     about = {"data": dataset.name, "model": trained.name, "result": trained.origin.get("result")}
     common.write(out, about | {"valid": len(split.valid), "test": len(split.test), "figures": figures})
     common.exit_if_missed(missed)
+
+
+def measure_numbers(epochs: int, splits: int, out: Path | None) -> None:
+    rows, missed = [], []
+    for name, kind, seed in product(NUMBERS, ("none", *UNCERTAINTIES), range(splits)):
+        dataset = load_dataset(common.data_file(name))
+        settings = TrainConfig(epochs=epochs, batch_size=32, seed=seed, uncertainty=kind)  # type: ignore[arg-type]
+        split = SplitConfig("random", seed=seed)
+        config = RunConfig(name, "mnagt", NUMBERS_SETTINGS, train=settings, split=split, device="cpu")
+        run = train(config, dataset=dataset)
+        row = {"data": name, "uncertainty": kind, "seed": seed, "rmse": run.result.test["rmse"]}
+        row |= {
+            way: {str(level): found for level, found in each.items()}
+            for way, each in measure_ways(run, dataset).items()
+        }
+        rows.append(row)
+        print(row, flush=True)
+    for name, kind in product(NUMBERS, ("none", *UNCERTAINTIES)):
+        found = [row for row in rows if (row["data"], row["uncertainty"]) == (name, kind)]
+        graphs = 0.1 * len(load_dataset(common.data_file(name))) * splits
+        for level in LEVELS:
+            covered = mean(row["conformal"][str(level)]["share"] for row in found)
+            if covered < level - 2 * sqrt(2 * level * (1 - level) / graphs):
+                missed.append(f"{name}, {kind}: conformal intervals hold {covered:.3f} at level {level}")
+    about = {"model": "mnagt", "settings": NUMBERS_SETTINGS, "epochs": epochs, "splits": splits}
+    common.write(out, about | {"figures": rows})
+    common.exit_if_missed(missed)
+
+
+def measure_ways(run: Run, dataset: PackedDataset) -> dict[str, dict[float, dict[str, float]]]:
+    """Coverage and mean width of test intervals by level: conformal, of the model itself, and of samples of dropout."""
+    trained, task = run.trained, run.trained.task
+    assert isinstance(task, Regression)
+    target = dataset.targets[run.split.test]
+    calibration = fit_calibration(task, trained.outputs(dataset, run.split.valid), dataset.targets[run.split.valid])
+    output = trained.outputs(dataset, run.split.test)
+    ways: dict[str, dict[float, dict[str, float]]] = {"conformal": {}, "model": {}}
+    for level in LEVELS:
+        (found,) = task.interval_coverage(output, target, calibration.threshold(level)).values()
+        ways["conformal"][level] = found._asdict()
+        if (thresholds := task.model_thresholds(level)) is not None:
+            (found,) = task.interval_coverage(output, target, thresholds).values()
+            ways["model"][level] = found._asdict()
+    if not ways["model"]:
+        table = DropoutEnsemble.sample(trained, SAMPLES).predict(dataset, run.split.test)
+        value, spread = (torch.tensor(table[prefix + task.names[0]]) for prefix in ("", "spread "))
+        for level in LEVELS:
+            half = spread * torch.special.ndtri(torch.tensor((1 + level) / 2))
+            is_within = (value - target[:, 0]).abs() <= half
+            ways["model"][level] = IntervalCoverage(is_within.float().mean().item(), 2 * half.mean().item())._asdict()
+    return ways
 
 
 def measure_coverage(

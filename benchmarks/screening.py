@@ -254,6 +254,7 @@ def main() -> None:
         for name, each in stages.items():
             print(name, *(f"{step} {us:.0f}" for step, us in each.items()), sep="; ")
         found: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
+        rows: dict[str, dict[str, float]] = {}
         for number in range(1, options.rounds + 1):
             for name, command in commands.items():
                 found[name].append(measure(command, files, folder))

@@ -111,6 +111,13 @@ def fill_desk(folder: Path) -> Path:
         f"{s},{solvent},{n / 10 - k}\n" for n, s in enumerate(smiles[::2]) for k, solvent in enumerate(["O", "CCO"])
     ]
     (folder / "solubility.csv").write_text("solute,solvent,logs\n" + "".join(rows))
+    chains = ["".join(f"[CH2:{i}]" for i in range(1, n)) for n in range(3, 15)]
+    rows = [
+        f"[{x}:80]{c}C.[OH-:90]>>[OH:90]{c}C.[{x}-:80],{n + len(x)}\n"
+        for n, c in enumerate(chains)
+        for x in ("Cl", "I")
+    ]
+    (folder / "reactions.csv").write_text("rxn,energy\n" + "".join(rows))
     graphs = [
         {"nodes": n, "edges": [[i, i + 1] for i in range(n - 1)], "y": "odd" if n % 2 else "even", "family": n % 5}
         for n in range(2, 42)

@@ -47,6 +47,14 @@ for words in [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS
     assert [line for line in lines if not line.endswith("[]")] == []
 
 
+def test_commands_import_torch_without_searches_for_garbage():
+    """And have the collector on after it."""
+    searches = "import gc; searches = []; gc.callbacks.append(lambda phase, info: searches.append(phase))"
+    program = f"{searches}; from mnagt.cli.garbage_collection import import_torch; searches.clear(); import_torch()"
+    left = "print(len(searches), gc.isenabled(), gc.get_freeze_count() > 10**5, 'torch' in sys.modules)"
+    assert printed_by(f"import sys; {program}; {left}") == ["0 True True True"]
+
+
 def test_a_model_is_loaded_without_the_compiler_of_torch(tmp_path):
     """The compiler takes a second to import; arithmetic on the meta device imports it."""
     features = Features(Columns(labels=(3,)), Columns(labels=(4,)))
@@ -55,6 +63,23 @@ def test_a_model_is_loaded_without_the_compiler_of_torch(tmp_path):
     TrainedModel(model, SingleLabel(("a", "b")), "mnagt", settings, {}, {}).save(tmp_path / "model")
     load = f"import sys, mnagt; print(mnagt.load_model({str(tmp_path / 'model')!r}).name)"
     assert printed_by(f"{load}; print('torch._dynamo' in sys.modules)") == ["mnagt", "False"]
+
+
+def test_a_step_of_training_does_without_the_compiler_of_torch():
+    """Which would take a second and 120 MB."""
+    program = """
+import sys
+import torch
+from mnagt.training.optim import ClippedAdamW
+model = torch.nn.Linear(3, 1)
+optimizer = ClippedAdamW([{"params": list(model.parameters())}], lr=0.1, clip=1.0)
+model(torch.ones(1, 3)).sum().backward()
+optimizer.step()
+optimizer.zero_grad()
+optimizer.load_state_dict(optimizer.state_dict())
+print([model.weight.grad, len(optimizer.state), "torch._dynamo" in sys.modules])
+"""
+    assert printed_by(program) == ["[None, 2, False]"]
 
 
 def test_importing_everything_touches_no_network_no_device_and_no_logging():

@@ -50,6 +50,15 @@ def test_there_is_a_tutorial_and_a_notebook_for_each_kind_of_user():
     assert all(f"tutorials/{name}.md" in (ROOT / "mkdocs.yml").read_text() for name in USERS)
 
 
+def test_pages_count_the_models():
+    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/index.md", "docs/compared.md")]
+    others = len(MODELS) - 2  # than mnagt and mnagt-paper
+    assert {int(n) for page in pages for n in re.findall(r"(\d+) other models", page)} == {others}
+    assert {
+        int(n) for n in re.findall(r"(\d+), one training loop", pages[2]) + re.findall(r"one model of (\d+)", pages[2])
+    } == {len(MODELS)}
+
+
 def test_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", "examples")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from figure_ledgers import (
@@ -20,6 +20,7 @@ from figure_ledgers import (
     format_table,
     read_results,
 )
+from figure_reliability import build_reliability
 from figure_speed import (
     build_conv_gpu,
     build_screening,
@@ -328,6 +329,31 @@ def build_coverage() -> str:
     return format_table([f"NCI1, GIN, 25 epochs, {count:,} test graphs of 4 splits", *found], rows)
 
 
+def build_coverage_numbers() -> str:
+    """Coverage and width of intervals of numbers, as the model gives them and conformal, means over splits."""
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in read_results("coverage-numbers-cpu.json")["figures"]:
+        rows.setdefault((each["data"], each["uncertainty"]), []).append(each)
+
+    def write(found: list[dict[str, Any]], way: str, levels: Sequence[str]) -> str:
+        return ", ".join(f"{mean(each[way][level]['share'] for each in found):.3f}" for level in levels)
+
+    def row(data: str, kind: str, found: list[dict[str, Any]]) -> list[str]:
+        widths = [mean(each[way]["0.9"]["width"] for each in found) for way in ("model", "conformal")]
+        name = f"`{kind}`" if kind != "none" else "30 samples of dropout"
+        scores = [each["rmse"] for each in found]
+        return [
+            f"{data.replace('_', '-')}, {name}",
+            f"{mean(scores):.2f}{PLUS_MINUS}{stdev(scores):.2f}",
+            f"{write(found, 'model', ['0.9'])}, {widths[0]:.2f}",
+            f"{write(found, 'conformal', ['0.9'])}, {widths[1]:.2f}",
+            write(found, "conformal", ["0.8", "0.95"]),
+        ]
+
+    head = ["", "RMSE", "uncalibrated at 0.9: covered, width", "conformal at 0.9: covered, width", "at 0.8 and 0.95"]
+    return format_table(head, [row(*key, found) for key, found in rows.items()])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": build_accuracy,
     "attribution": build_attribution,
@@ -340,6 +366,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "code": build_code,
     "conv-gpu": build_conv_gpu,
     "coverage": build_coverage,
+    "coverage-numbers": build_coverage_numbers,
     "mixers": build_mixers,
     "duplicates": build_duplicates,
     "duplicates-fresh": build_duplicates_fresh,
@@ -348,5 +375,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "screening": build_screening,
     "tuning": build_tuning,
     "provenance": build_provenance,
+    "reliability": build_reliability,
 }
 """The tables by the names that pages call them by."""

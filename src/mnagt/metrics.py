@@ -18,7 +18,7 @@ Flags = Bool[Tensor, "*tasks graphs"]
 Counts = Float[Tensor, "*tasks graphs_and_none"]
 Confusion = Float[Tensor, "*tasks classes classes"]
 
-LOWER_IS_BETTER = frozenset({"rmse", "mae", "brier", "ece"})
+LOWER_IS_BETTER = frozenset({"rmse", "mae", "brier", "ece", "loss"})
 """Metrics of which the smallest value is best; of all others it is the largest."""
 LEVEL = 0.95
 """Of bootstrap intervals."""

@@ -279,8 +279,8 @@ REAL = {
     "classes, with a forest": ("bbbp", "Propanolol", ["--forest-trees", "5"]),
 }
 SUM = (
-    r"Explained: (?P<name>.*?), (?P<output>-?[\d.]+) in (?P<unit>.*?) = (-?[\d.]+) where inputs are zero "
-    r"([+-][\d.]+) by the colours ([+-][\d.]+) that"
+    r"Explained: (?P<name>.*?), (?P<output>-?[\d.]+) in (?P<unit>.*?)\. That is (-?[\d.]+) with all inputs zero, "
+    r"([+-][\d.]+) by the colours, and ([+-][\d.]+) by the error"
 )
 
 

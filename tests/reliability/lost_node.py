@@ -43,12 +43,14 @@ class Losses(logging.Handler):
         self.times.append(time.monotonic())
 
 
-def ended(node: Any) -> None:
-    """As a machine that loses power."""
+def kill_node(node: Any) -> list[str]:
+    """As a machine that loses power; returns the command lines of the workers that died."""
     raylet = node.all_processes["raylet"][0].process.pid
-    children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
-    for process in [raylet, *map(int, children)]:
+    children = list(map(int, Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()))
+    commands = [Path(f"/proc/{process}/cmdline").read_text() for process in children]
+    for process in [raylet, *children]:
         os.kill(process, signal.SIGKILL)
+    return commands
 
 
 def on_two_nodes(configs: Sequence[RunConfig], ledger: Path, kill_after: int | None = None) -> dict[str, float]:
@@ -63,7 +65,7 @@ def on_two_nodes(configs: Sequence[RunConfig], ledger: Path, kill_after: int | N
 
     def kill() -> None:
         nonlocal killed
-        ended(other)
+        kill_node(other)
         killed = time.monotonic()
 
     def told(config: RunConfig, record: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from mnagt.tasks import (
     CensoredRegression,
     Evidential,
     MeanVariance,
+    Mixed,
     MultiLabel,
     QuantileRegression,
     Regression,
@@ -47,6 +48,10 @@ def cases() -> dict[str, tuple[Task, torch.Tensor]]:
         "mean-variance": (MeanVariance(NAMES), number),
         "quantile": (QuantileRegression(NAMES), number),
         "evidential": (Evidential(NAMES), number),
+        "mixed": (
+            Mixed(NAMES, (MultiLabel(("a",)), SingleLabel(NAMES), Regression(("c",)))),
+            torch.stack([yes_or_no[:, 1], torch.arange(GRAPHS) % 3, number[:, 1]], dim=1),
+        ),
         "sub-tokens": (SubTokens(WORDS, most_words=3, positions=2), KEYS),
     }
 

@@ -50,8 +50,7 @@ def test_normal_intervals_hold_normal_targets_as_often_as_they_say(transform):
     for level in (0.5, 0.8, 0.95):
         thresholds = task.model_thresholds(level)
         assert thresholds is not None
-        found = task.interval_coverage(output, target, thresholds)
-        assert found is not None
+        found = task.interval_coverage(output, target, thresholds)["y"]
         assert found.share == pytest.approx(level, abs=0.012)
         ends = task.prediction_sets(output[:1], thresholds, level)
         assert ends[f"y high({level:g})"][0] - ends[f"y low({level:g})"][0] == pytest.approx(found.width, rel=1e-6)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mnagt.graphs.features import Features
 from mnagt.models.registry import build_model
 from mnagt.runs.config import TrainConfig
-from mnagt.training.optim import adamw, learning_rate, optimizer_state
+from mnagt.training.optim import ClippedAdamW, adamw, decay_groups, learning_rate, optimizer_state
 
 CONFIG = TrainConfig(lr=1.0, warmup=0.1)
 
@@ -57,3 +57,23 @@ def test_the_memory_made_before_the_first_step_changes_nothing():
         return [*model.parameters(), *optimizer_state(optimizer)]
 
     torch.testing.assert_close(stepped(True), stepped(False), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+def test_steps_are_those_of_torch_after_clipping(clip):
+    models = []
+    for is_ours in (True, False):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+        groups = decay_groups(model, 0.5)
+        optimizer = ClippedAdamW(groups, lr=0.1, clip=clip) if is_ours else torch.optim.AdamW(groups, 0.1, fused=True)
+        for step in range(5):
+            x = torch.randn(11, 5, generator=torch.Generator().manual_seed(step))
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            if clip and not is_ours:
+                nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], clip)
+            optimizer.step()
+        models.append(model)
+    for mine, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(mine, other)

@@ -31,7 +31,7 @@ def tables(data_root, tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def source(tables, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "esol"
-    assert main(["train", str(tables["esol"]), "--out", str(out), *SMALL]) == 0
+    assert main(["train", str(tables["esol"]), "--model", "mnagt", "--out", str(out), *SMALL]) == 0
     return out
 
 

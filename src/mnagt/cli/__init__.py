@@ -13,6 +13,7 @@ from typing import Any
 from mnagt.cli import experiments, listing, predict, training
 from mnagt.cli.allocator import restart_with_jemalloc
 from mnagt.cli.completion import SHELLS, completion_script
+from mnagt.cli.garbage_collection import import_torch
 from mnagt.cli.options import Parser
 from mnagt.cli.threads import limit_spinning
 from mnagt.errors import InputError, suggest
@@ -154,6 +155,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if unknown:
             hint = suggest(unknown[0], args.options)
             raise InputError(f"{args.command} has no option {unknown[0]!r}; {hint}`{args.command} --help` lists them")
+        if argv is None and args.run is not run_completion:
+            import_torch()
         status = args.run(args) or 0
         next_step = COMMANDS[args.command.split()[1]].next_step
         if status == 0 and next_step and sys.stderr.isatty():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mnagt.cli.experiments import engine_options, read_ray
 from mnagt.cli.options import add_options, print_scores, print_table, read_options
-from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs
+from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs, reaction_option
 from mnagt.errors import InputError, count
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
@@ -36,6 +36,7 @@ def input_options(parser: argparse.ArgumentParser) -> None:
     """What ``_read_inputs`` reads, and the data set."""
     parser.add_argument("dataset", help="name or path of a data set, a SMILES, or a Python file")
     parser.add_argument("--smiles", metavar="COLUMN[,...]", help=SMILES_HELP)
+    reaction_option(parser)
     parser.add_argument("--descriptors", metavar="FILE", help=_DESCRIPTORS)
     parser.add_argument("--graphs", metavar="I,J,...", help="only these graphs, rows or functions, counted from 0")
 
@@ -169,7 +170,12 @@ def run_calibrate(args: argparse.Namespace) -> None:
         rows = [[when, f"{report.brier:.4f}", f"{report.ece:.4f}"] for when, report in reports.items()]
         print_table([f"{done.test_graphs:,} test graphs", "Brier", "calibration error"], rows)
     if done.coverage:
-        has_uncalibrated = any(raw for _, raw in done.coverage.values())
+        pairs = {
+            f"{name}, level {level:g}" if len(done.coverage) > 1 else f"level {level:g}": pair
+            for name, levels in done.coverage.items()
+            for level, pair in levels.items()
+        }
+        has_uncalibrated = any(raw for _, raw in pairs.values())
         head = [
             f"{done.test_graphs:,} test graphs",
             "covered",
@@ -177,8 +183,8 @@ def run_calibrate(args: argparse.Namespace) -> None:
             *["uncalibrated: covered", "mean width"] * has_uncalibrated,
         ]
         rows = [
-            [f"level {level:g}", *_format_coverage(conformal), *_format_coverage(raw) * has_uncalibrated]
-            for level, (conformal, raw) in done.coverage.items()
+            [name, *_format_coverage(conformal), *_format_coverage(raw) * has_uncalibrated]
+            for name, (conformal, raw) in pairs.items()
         ]
         print_table(head, rows)
     print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")

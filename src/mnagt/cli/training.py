@@ -22,15 +22,21 @@ def _chosen_model(words: Sequence[str], *, finds_recipe: bool) -> str:
 
     With ``finds_recipe`` a named data set has the recipe of the package, where none is named.
     """
-    from mnagt.data.registry import DATASETS
+    from mnagt.data.registry import DATASETS, is_molecule_table
+    from mnagt.runs.defaults import default_model
     from mnagt.runs.recipes import find_recipe, read_recipe
 
     ahead = Parser(prog="mnagt train", add_help=False, allow_abbrev=False)
     ahead.add_argument("--model")
     ahead.add_argument("--recipe")
+    ahead.add_argument("--from", dest="init_from")
     found, others = ahead.parse_known_args(list(words))
     if found.recipe is None and finds_recipe:
-        found.recipe = find_recipe(next((word for word in others if word in DATASETS), None), found.model)
+        name = next((word for word in others if word in DATASETS), None)
+        found.recipe = find_recipe(name, found.model)
+        if found.model is None and found.recipe == "none":
+            name = name or next(filter(is_molecule_table, others), "")
+            return default_model(name, found.init_from)
     return found.model or read_recipe(found.recipe or "none").model
 
 
@@ -57,7 +63,8 @@ def run_options(
     parser.set_defaults(model=None, recipe=None)
     parser.add_argument("dataset", nargs="?", help="name (see `mnagt datasets`) or path of a data set")
     if has_model:
-        parser.add_argument("--model", help=f"name (see `mnagt models`) [{RunConfig.model}]")
+        default = RunConfig.model + ("; for tables of molecules mnagt-ensemble" if finds_recipe else "")
+        parser.add_argument("--model", help=f"name (see `mnagt models`) [{default}]")
         parser.add_argument(
             "--recipe",
             metavar="RECIPE",
@@ -75,7 +82,7 @@ def run_options(
     column_options(table)
     add_options(parser, TableConfig, "", into=table)
     table.add_argument(
-        "--task", metavar="single-label|multi-label|regression|censored-regression", help="kind of target [auto]"
+        "--task", metavar="single-label|multi-label|regression|censored-regression|mixed", help="kind of target [auto]"
     )
     table.add_argument(
         "--censored",
@@ -107,8 +114,18 @@ def _asks_for_help(words: Sequence[str]) -> bool:
 SMILES_HELP = "the column of SMILES; for rows of several molecules, their columns (solute,solvent) [guessed from names]"
 
 
+def reaction_option(parser: Any) -> None:
+    parser.add_argument(
+        "--reaction",
+        dest="smiles",
+        metavar="COLUMN",
+        help="the same as --smiles, for a column of reactions with atom maps (reactants>>products)",
+    )
+
+
 def column_options(parser: Any) -> None:
     parser.add_argument("--smiles", metavar="COLUMN[,...]", help=SMILES_HELP)
+    reaction_option(parser)
     parser.add_argument(
         "--target",
         "--targets",
@@ -153,6 +170,7 @@ def with_open_settings(config: RunConfig, args: argparse.Namespace) -> RunConfig
 def run_train(args: argparse.Namespace) -> int:
     """Trains a model, keeps the weights of the epoch with the best validation score, and scores them once on the test
     part."""
+    from mnagt.runs.defaults import default_model
     from mnagt.runs.folder import RUNS, read_run_config
     from mnagt.runs.recipes import find_recipe, log_recipe
     from mnagt.training.distributed import is_first
@@ -176,6 +194,8 @@ def run_train(args: argparse.Namespace) -> int:
         if args.recipe is None:
             args.recipe = find_recipe(args.dataset, args.model)
             log_recipe(args.recipe)
+            if args.recipe == "none" and args.model is None and args.dataset:
+                args.model = default_model(args.dataset, args.init_from)
         config = run_config(args)
         if args.recipe in (None, "none"):
             config = with_open_settings(config, args)

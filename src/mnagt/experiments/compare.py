@@ -15,7 +15,7 @@ from mnagt.experiments.config import CompareConfig
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.trials import run_trials, with_seed
 from mnagt.files import write_json, write_text
-from mnagt.graphs.molecules import find_molecule_format
+from mnagt.graphs.molecules import are_molecules
 from mnagt.models.registry import MODELS
 from mnagt.registry import lookup
 from mnagt.reports.charts import line_chart, mean_series
@@ -25,7 +25,7 @@ from mnagt.runs.split import make_split
 from mnagt.tasks import Task
 from mnagt.training.run import resolve_run
 
-FOR_MOLECULES = ("mnagt", "morgan-forest", "descriptor-boosting", "wl-linear")
+FOR_MOLECULES = ("mnagt-ensemble", "morgan-forest", "descriptor-boosting", "wl-linear")
 FOR_GRAPHS = ("mnagt", "gin", "wl-linear")
 CONSTANT = "constant"
 """The majority class, the share of positives or the mean: what a model must beat."""
@@ -167,7 +167,7 @@ def compare(
 
 def default_models(dataset: PackedDataset) -> tuple[str, ...]:
     """The models that are compared if none are named; those that scikit-learn fits, where it is installed."""
-    names = FOR_MOLECULES if find_molecule_format(dataset.features) else FOR_GRAPHS
+    names = FOR_MOLECULES if are_molecules(dataset.features) else FOR_GRAPHS
     return tuple(name for name in names if find_spec("sklearn") or not MODELS[name].is_fitted_by_sklearn)
 
 

@@ -20,7 +20,7 @@ from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.experiments.ledger import Ledger, describe_environment, trial_key
 from mnagt.graphs.memory import reset_peak_memory, resident_memory
 from mnagt.inference.model_folder import TrainedModel
-from mnagt.nn.wide_and_deep import WideAndDeep
+from mnagt.nn.joined_model import JoinedModel
 from mnagt.runs.config import RunConfig, SplitConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.runs.split import make_split, resolve_split_kind
@@ -184,7 +184,7 @@ def run_trial(config: RunConfig, *, reporter: Reporter | None = None, is_validat
         "split": _describe_split(split),
         "peak_memory_mb": round(resident_memory(is_peak=True) / 2**20, 1),
     }
-    if run is not None and isinstance(run.trained.model, WideAndDeep):
+    if run is not None and isinstance(run.trained.model, JoinedModel):
         notes["members"] = score_members(run.trained, run.trained.model, dataset, split)
     if run is not None and resolve_split_kind(config).split.kind in ("random", "stratified"):
         notes["without_duplicates"] = score_without_duplicates(run.trained, dataset, split)
@@ -203,9 +203,9 @@ def score_without_duplicates(trained: TrainedModel, dataset: PackedDataset, spli
 
 
 def score_members(
-    trained: TrainedModel, model: WideAndDeep, dataset: PackedDataset, split: Split
+    trained: TrainedModel, model: JoinedModel, dataset: PackedDataset, split: Split
 ) -> dict[str, dict[str, float]]:
-    """Test scores of each part of a wide-and-deep model by itself."""
+    """Test scores of each member of a joined model by itself."""
     outputs = model.parts(lambda: trained.outputs(dataset, split.test))
     return {name: trained.task.scores(output, dataset.targets[split.test]) for name, output in outputs.items()}
 

@@ -83,7 +83,7 @@ def explain(
         prediction, graph = {name: column[row] for name, column in table.items()}, graph.to("cpu")
         found = (index, graph, prediction, explained[row], attributions[row], weights, attention)
         more = {"smiles": None if smiles is None else smiles[index]}
-        more["probability"] = probabilities[row] if trained.task.has_probability else None
+        more["probability"] = None if explained[row].is_number else probabilities[row]
         explanations.append(Explanation(*found, **more))
     return explanations
 
@@ -109,9 +109,9 @@ def check_by_deletion(
     """Check attributions by deleting nodes in their order, see ``deletion_curve``."""
     indices = torch.tensor([each.index for each in explanations], dtype=torch.long)
     dataset, indices = trained.read(graphs, indices, device)
-    attributions = [each.attribution.nodes for each in explanations]
-    if trained.task.is_signed:
-        attributions = [nodes.abs() for nodes in attributions]
+    attributions = [
+        each.attribution.nodes.abs() if each.output.is_number else each.attribution.nodes for each in explanations
+    ]
     confidences = [each.output.confidence for each in explanations]
     options = {"is_cut": is_cut, "orders": orders}
     return deletion_curve(trained.predictor(), dataset, indices, attributions, confidences, **options)

@@ -1,9 +1,11 @@
 """Explanations as one HTML page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from markupsafe import Markup
 
 from mnagt.data.packed import PackedDataset
@@ -15,10 +17,12 @@ from mnagt.explain.config import ExplainConfig
 from mnagt.explain.explanation import Explanation, check_by_deletion, explain
 from mnagt.explain.kernel_statistics import NodeGroup, compute_kernel_statistics, node_type
 from mnagt.files import write_text
-from mnagt.graphs.molecules import find_molecule_format
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.molecules import CHANGES, REACTIONS, find_molecule_format
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import select_graphs
+from mnagt.nn.weighted_mean import WeightedMean
 from mnagt.reports.charts import Series, line_chart, shorten, stacked_bars
 from mnagt.reports.graph_drawing import (
     NEGATIVE,
@@ -81,7 +85,9 @@ def explain_to(
     page = render_page(
         "explain/explain.html",
         forest_weight=weight,
+        are_reactions=trained.model.features == REACTIONS,
         descriptors=join_names(described) if described else "",
+        members=_describe_members(trained),
         title=f"{trained.name} on {Path(dataset).name}",
         origin=trained.origin.get("dataset", "graphs"),
         zeroed=zeroed,
@@ -101,8 +107,28 @@ def explain_to(
         f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
         f"{_describe_ratio(removed)} with nodes removed",
     ]
-    apart = ["the random forest"] * (weight is not None) + ["what descriptors contribute"] * bool(described)
-    return [*lines, *(f"{what} is part of the prediction and not of the colours" for what in apart)]
+    return lines + _list_apart(trained, found, bool(described))
+
+
+def _list_apart(trained: TrainedModel, found: Sequence[Explanation], has_descriptors: bool) -> list[str]:
+    """What is part of predictions and not of the colours."""
+    is_mean = isinstance(trained.model, WeightedMean)
+    apart = ["the random forest"] * (trained.forest is not None) + ["the mean of the models of trees"] * is_mean
+    apart += ["what descriptors contribute"] * has_descriptors
+    lines = [f"{what} is part of the prediction and not of the colours" for what in apart]
+    if is_mean and not any(each.attribution.nodes.any() for each in found):
+        lines.append(
+            "all colours are zero: the network has no weight here; `mnagt train --model mnagt` trains one alone"
+        )
+    return lines
+
+
+def _describe_members(trained: TrainedModel) -> str:
+    """The members of a weighted mean with their weights; '' for other models."""
+    if not isinstance(trained.model, WeightedMean):
+        return ""
+    pairs = zip(trained.model.members, trained.model.weights.tolist(), strict=True)
+    return join_names(f"{name} ({weight:.1f})" for name, weight in pairs)
 
 
 def _describe_ratio(curve: DeletionCurve) -> str:
@@ -136,8 +162,10 @@ def _show_graph(trained: TrainedModel, dataset: PackedDataset, each: Explanation
         depths = each.graph.node_labels[:, -1].tolist()
         rows = zip(names, depths, values, map(value_colour, values), compute_opacities(values), strict=True)
         return shown | {"tree": [(*row, [layer[i] for layer in weights]) for i, row in enumerate(rows)]}
-    kinds = BONDS if find_molecule_format(trained.model.features) else category_meanings(dataset, "edge_labels/0")
-    graph = DrawnGraph(names, list_bonds(each.graph, kinds), each.smiles)
+    row_format = find_molecule_format(trained.model.features)
+    kinds = (*BONDS, *CHANGES[1:3]) if row_format else category_meanings(dataset, "edge_labels/0")
+    drawn = _name_changes(each.graph) if row_format and row_format.is_reaction else each.graph
+    graph = DrawnGraph(names, list_bonds(drawn, kinds), each.smiles)
     if len(values) > MAX_NODES or len(graph.bonds) > MAX_EDGES:
         order = sorted(range(len(values)), key=lambda i: -abs(values[i]))[:SHOWN_NODES]
         return shown | {"largest": [(f"{names[i]} (node {i})", values[i]) for i in order]}
@@ -145,6 +173,14 @@ def _show_graph(trained: TrainedModel, dataset: PackedDataset, each: Explanation
     if keys := _kernel_keys(each):
         shown["pies"] = draw_pies(f"Kernel weights of the nodes of {name}", graph, weights, keys).to_svg()
     return shown
+
+
+def _name_changes(reaction: GraphBatch) -> GraphBatch:
+    """The graph of a reaction whose bonds have their type in the first column, or that they are broken or formed."""
+    assert reaction.edge_labels is not None
+    kind, change = reaction.edge_labels[:, 0].long(), reaction.edge_labels[:, -1].long()
+    kind = torch.where((change == 1) | (change == 2), len(BONDS) + change - 1, kind)
+    return replace(reaction, edge_labels=kind[:, None])
 
 
 def _node_names(trained: TrainedModel, dataset: PackedDataset, each: Explanation) -> list[str]:

@@ -23,10 +23,16 @@ BONDS = (5, 6, 2)
 MOLECULES = Features(Columns(ATOMS), Columns(BONDS))
 """The columns of molecules. A model that reads these columns can predict from SMILES."""
 
+CHANGES = ("kept", "broken", "formed", "changed")
+"""What a reaction does to a bond. That of atoms that only one side has is none of them, -1."""
+REACTIONS = Features(Columns((*ATOMS, *ATOMS[1:], 2)), Columns((*BONDS, *BONDS, len(CHANGES))))
+"""The columns of condensed graphs of reactions: element; the other columns of an atom in the reactants, then in the
+products; whether it takes part. Bonds likewise: in the reactants, in the products, and their change."""
+
 
 @dataclass(frozen=True)
 class MoleculeFormat:
-    """What a row of molecules holds: one molecule, or several components, whose graphs are one.
+    """What a row of molecules holds: one molecule, several components, whose graphs are one, or a reaction.
 
     >>> MoleculeFormat(components=2).features.nodes.labels[-1]
     2
@@ -34,10 +40,28 @@ class MoleculeFormat:
 
     components: int = 1
     """Molecules of a row. If there are several, the last column of an atom says which it belongs to."""
+    is_reaction: bool = False
+    """Whether a row is a reaction, whose graph is the condensed graph of reaction, with the columns ``REACTIONS``."""
+
+    def describe(self) -> str:
+        """What a row holds, in words.
+
+        >>> MoleculeFormat(components=3).describe()
+        '3 components, as in CCO,O,O'
+        """
+        if self.is_reaction:
+            return "a reaction"
+        return (
+            "a molecule"
+            if self.components == 1
+            else f"{self.components} components, as in CCO{',O' * (self.components - 1)}"
+        )
 
     @property
     def features(self) -> Features:
         """The columns of the graphs."""
+        if self.is_reaction:
+            return REACTIONS
         component = (self.components,) if self.components > 1 else ()
         return Features(Columns((*ATOMS, *component)), MOLECULES.edges)
 
@@ -46,17 +70,29 @@ def find_molecule_format(features: Features) -> MoleculeFormat | None:
     """The format of the rows whose graphs have these columns; None for graphs that are no molecules.
 
     >>> find_molecule_format(MOLECULES)
-    MoleculeFormat(components=1)
+    MoleculeFormat(components=1, is_reaction=False)
     """
+    if features == REACTIONS:
+        return MoleculeFormat(is_reaction=True)
     others = features.nodes.labels[len(ATOMS) :]
-    found = MoleculeFormat(*others) if len(others) < 2 else MoleculeFormat()
+    found = MoleculeFormat(components=others[0]) if len(others) == 1 else MoleculeFormat()
     return found if found.features == features else None
+
+
+def are_molecules(features: Features) -> bool:
+    """Whether graphs with these columns are of molecules, one or several, and of no reaction."""
+    found = find_molecule_format(features)
+    return found is not None and not found.is_reaction
+
+
+def choose_row_format(features: Features) -> MoleculeFormat:
+    """As ``find_molecule_format``; for graphs that are no molecules, a molecule a row."""
+    return find_molecule_format(features) or MoleculeFormat()
 
 
 def count_components(features: Features) -> int:
     """The components of graphs with these columns; 1 where they are no molecules."""
-    found = find_molecule_format(features)
-    return 1 if found is None else found.components
+    return choose_row_format(features).components
 
 
 def component_of_node(graph: GraphBatch) -> Int[Tensor, "nodes"]:

@@ -40,7 +40,9 @@ class Calibration:
 
         ``output`` is that of the model, before its temperature.
         """
-        return task.prediction_sets(output.cpu() / self.temperature, self.threshold(level), level)
+        return task.prediction_sets(
+            task.apply_temperature(output.cpu(), self.temperature), self.threshold(level), level
+        )
 
     def to_dict(self) -> dict[str, Any]:
         rows = [[None if math.isinf(value) else value for value in group] for group in self.thresholds]
@@ -68,7 +70,7 @@ def fit_calibration(
     if len(output) == 0:
         raise InputError("nothing to calibrate with: there are no graphs outside the training part")
     temperature = fit_temperature(task, output, target) if temperature is None else temperature
-    scores = task.conformal_scores(output / temperature, target)
+    scores = task.conformal_scores(task.apply_temperature(output, temperature), target)
     return Calibration(temperature, tuple(map(_conformal_quantiles, scores)), len(output))
 
 
@@ -83,7 +85,8 @@ def fit_temperature(task: Task, output: Float[Tensor, "graphs outputs"], target:
     output, low, high = output.double(), -math.log(50), math.log(50)
 
     def negative_log_posterior(log: float) -> float:
-        return len(output) * task.loss(output / math.exp(log), target).item() + (log / PRIOR_STD) ** 2 / 2
+        loss = task.loss(task.apply_temperature(output, math.exp(log)), target).item()
+        return len(output) * loss + (log / PRIOR_STD) ** 2 / 2
 
     while high - low > 1e-4:
         first, second = low + (high - low) / 3, high - (high - low) / 3

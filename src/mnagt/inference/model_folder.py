@@ -198,8 +198,10 @@ class TrainedModel(HubMixin):
         return self.task.suggest(self.apply_temperature(output))
 
     def apply_temperature(self, output: Outputs) -> Outputs:
-        """Outputs divided by the temperature, if the model is calibrated."""
-        return output if self.calibration is None else output / self.calibration.temperature
+        """Outputs divided by the temperature of their calibration, if there is one."""
+        if self.calibration is None:
+            return output
+        return self.task.apply_temperature(output, self.calibration.temperature)
 
     @property
     def code_vocabularies(self) -> tuple[Sequence[str], Sequence[str]] | None:

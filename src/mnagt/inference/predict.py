@@ -26,7 +26,7 @@ from mnagt.data.table_config import TableConfig
 from mnagt.devices import pick_device
 from mnagt.errors import InputError, join_names
 from mnagt.files import write_atomically, write_record
-from mnagt.graphs.molecules import MoleculeFormat, count_components, find_molecule_format
+from mnagt.graphs.molecules import choose_row_format, find_molecule_format
 from mnagt.inference.calibration import Calibration, fit_calibration
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import CALIBRATION, TrainedModel, distance_column, load_model
@@ -101,9 +101,8 @@ def _load_with_targets(
     run = _run_config(trained)
     named = targets or trained.task.target_columns(None) or run.targets
     if is_molecule_table(dataset):
-        options = TableConfig(descriptor_file=descriptors)
-        columns = {"smiles": smiles or run.smiles, "targets": named, "columns": trained.columns, "options": options}
-        return load_dataset(dataset, **columns, task=trained.task)
+        columns = {"smiles": smiles or run.smiles, "targets": named, "columns": trained.columns}
+        return load_dataset(dataset, **columns, options=TableConfig(descriptor_file=descriptors), task=trained.task)
     if smiles is None and find_graph_reader(dataset):
         return load_dataset(dataset, targets=named, task=trained.task, columns=trained.columns or None)
     return load_dataset(dataset, smiles=smiles, targets=targets)
@@ -112,6 +111,9 @@ def _load_with_targets(
 def _run_config(trained: TrainedModel) -> RunConfig:
     """The settings that the model was trained with, as far as it keeps them."""
     return from_dict(RunConfig, trained.origin.get("run", {}), where="the model's origin")
+
+
+LevelCoverage = dict[float, tuple[IntervalCoverage, IntervalCoverage | None]]
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,9 @@ class Calibrated:
     """On the test part; None for regression."""
     after: Reliability | None
     test_graphs: int
-    coverage: dict[float, tuple[IntervalCoverage, IntervalCoverage | None]]
-    """Of numbers, by level: that of the conformal intervals of the test part, and of those that the model itself gives,
-    if it does (``uncertainty``)."""
+    coverage: dict[str, LevelCoverage]
+    """Of each column of numbers, by level: that of the conformal intervals of the test part, and of those that the
+    model itself gives, if it does (``uncertainty``)."""
 
 
 def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
@@ -148,23 +150,23 @@ def calibrate(folder: Path | str, *, device: str = "auto") -> Calibrated:
     calibration = fit_calibration(trained.task, valid, dataset.targets[split.valid])
     write_record(folder / CALIBRATION, calibration.to_dict())
     target = dataset.targets[split.test]
-    before, after = (trained.task.reliability(test / divisor, target) for divisor in (1, calibration.temperature))
-    coverage = {level: _measure_coverage(trained.task, calibration, test, target, level) for level in _LEVELS}
-    found = {level: pair for level, pair in coverage.items() if pair is not None}
-    return Calibrated(calibration, before, after, len(split.test), found)
+    calibrated = trained.task.apply_temperature(test, calibration.temperature)
+    before, after = (trained.task.reliability(output, target) for output in (test, calibrated))
+    coverage: dict[str, LevelCoverage] = {}
+    for level in _LEVELS:
+        for name, pair in _measure_coverage(trained.task, calibration, test, target, level).items():
+            coverage.setdefault(name, {})[level] = pair
+    return Calibrated(calibration, before, after, len(split.test), coverage)
 
 
 def _measure_coverage(
     task: Task, calibration: Calibration, output: Tensor, target: Tensor, level: float
-) -> tuple[IntervalCoverage, IntervalCoverage | None] | None:
-    """The coverage of intervals of numbers, conformal and as the model gives them; None for other tasks."""
-    conformal, thresholds = (
-        task.interval_coverage(output, target, calibration.threshold(level)),
-        task.model_thresholds(level),
-    )
-    if conformal is None:
-        return None
-    return conformal, None if thresholds is None else task.interval_coverage(output, target, thresholds)
+) -> dict[str, tuple[IntervalCoverage, IntervalCoverage | None]]:
+    """The coverage of intervals of each column of numbers, conformal and as the model gives them."""
+    conformal = task.interval_coverage(output, target, calibration.threshold(level))
+    thresholds = task.model_thresholds(level)
+    given = {} if thresholds is None else task.interval_coverage(output, target, thresholds)
+    return {name: (coverage, given.get(name)) for name, coverage in conformal.items()}
 
 
 def predict(
@@ -319,8 +321,8 @@ def select_graphs(
             raise
         cells = [dataset] if row_format.components == 1 else dataset.split(",")
         if refused := read_smiles([cells], row_format=row_format).refused:
-            what = "a molecule" if row_format.components == 1 else f"{row_format.components} with commas between them"
-            raise InputError(f"{dataset!r} cannot be read as {what} ({refused[0].explain()}); and {error}") from None
+            reason = f"cannot be read as {row_format.describe()} ({refused[0].explain()})"
+            raise InputError(f"{dataset!r} {reason}; and {error}") from None
         columns = {"smiles" if len(cells) == 1 else f"smiles {n}": [cell] for n, cell in enumerate(cells, start=1)}
         return _select_rows(Table(dataset, columns, [1]), trained, graphs, ",".join(columns), descriptors)
     indices = _check_indices(graphs, len(source), f"{source.name} has graphs")
@@ -334,7 +336,9 @@ def _select_rows(
 ) -> SelectedGraphs:
     table = table.select(_check_indices(rows, len(table), f"{table.label} has rows").tolist())
     columns = find_smiles_columns(table, trained, smiles)
-    molecules = read_smiles(table.read_rows(columns), name=table.name, row_format=MoleculeFormat(len(columns)))
+    molecules = read_smiles(
+        table.read_rows(columns), name=table.name, row_format=choose_row_format(trained.model.features)
+    )
     kept = molecules.kept.tolist()
     described = trained.columns.get(descriptor_columns.KIND, ())
     graphs = descriptor_columns.with_descriptors(molecules.graphs, table.select(kept), columns, described, descriptors)
@@ -352,16 +356,15 @@ def _select_rows(
 
 def find_smiles_columns(table: Table, trained: TrainedModel, names: str | None) -> tuple[str, ...]:
     """The columns ``names``, or else those that are named as in training, or the one that is called as usual."""
-    in_training, count = _run_config(trained).smiles, count_components(trained.model.features)
-    if names is None and in_training and (count > 1 or in_training in table.columns):
+    in_training, row_format = _run_config(trained).smiles, choose_row_format(trained.model.features)
+    if names is None and in_training and (row_format.components > 1 or in_training in table.columns):
         names = in_training
     columns = table.find_smiles_columns(names)
-    if len(columns) != count:
-        in_words = f"{count} components" if count > 1 else "one molecule"
+    if len(columns) != row_format.components:
         was = f", in training {in_training}" if in_training else ""
         raise InputError(
-            f"{table.label}: {join_names(columns)} for a model that reads {in_words} of a row; name as many columns "
-            f"(--smiles{was})"
+            f"{table.label}: {join_names(columns)} for a model that reads {row_format.describe()}; name as many "
+            f"columns (--smiles{was})"
         )
     return columns
 

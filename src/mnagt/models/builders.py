@@ -10,7 +10,7 @@ from mnagt.attention.mixers import Mean
 from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, count_components, find_molecule_format
+from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, are_molecules, count_components
 from mnagt.models.config import (
     AttentionDropoutConfig,
     DescriptorConfig,
@@ -68,7 +68,7 @@ def make_beside(config: WidthConfig, features: Features) -> list[Readout]:
         beside.append(make_wl_features(config))
     if isinstance(config, DescriptorConfig) and config.descriptors:
         computed = [name for name in config.descriptors if name in COMPUTED_DESCRIPTORS]
-        if computed and find_molecule_format(features) is None:
+        if computed and not are_molecules(features):
             raise InputError(
                 f"RDKit computes {computed[0]} of molecules, with the columns that SMILES and OGB's molecules have, "
                 "and these graphs have others; leave out --descriptors"

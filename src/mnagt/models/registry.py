@@ -10,7 +10,7 @@ from torch import nn
 
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
-from mnagt.graphs.molecules import MOLECULES, find_molecule_format
+from mnagt.graphs.molecules import MOLECULES, are_molecules
 from mnagt.models.config import SklearnConfig, WidthConfig
 from mnagt.models.counts import CountsConfig, counts
 from mnagt.models.descriptor_boosting import DescriptorBoostingConfig, descriptor_boosting
@@ -26,6 +26,7 @@ from mnagt.models.grover import GroverConfig, grover
 from mnagt.models.grpe import GrpeConfig, grpe
 from mnagt.models.gt import GtConfig, gt
 from mnagt.models.mnagt import MnagtConfig, mnagt
+from mnagt.models.mnagt_ensemble import MnagtEnsembleConfig, mnagt_ensemble
 from mnagt.models.mnagt_paper import PaperConfig, mnagt_paper
 from mnagt.models.mnagt_wl import MnagtWLConfig, mnagt_wl
 from mnagt.models.morgan_forest import MorganForestConfig, morgan_forest
@@ -69,9 +70,9 @@ class Entry:
         return issubclass(self.config, SklearnConfig)
 
     @property
-    def has_wide_part(self) -> bool:
-        """Whether scikit-learn fits a part of the model before the rest is trained (``training/fit_wide.py``)."""
-        return issubclass(self.config, WLCountsConfig) and not self.is_fitted_by_sklearn
+    def is_joined(self) -> bool:
+        """Whether scikit-learn fits a part of the model before the rest is trained (``training/fit_joined.py``)."""
+        return issubclass(self.config, WLCountsConfig | MnagtEnsembleConfig) and not self.is_fitted_by_sklearn
 
     @property
     def summary(self) -> str:
@@ -82,6 +83,7 @@ class Entry:
 MODELS: dict[str, Entry] = {
     "mnagt": Entry(MnagtConfig, mnagt, "transformer", "here"),
     "mnagt-wl": Entry(MnagtWLConfig, mnagt_wl, "transformer", "here"),
+    "mnagt-ensemble": Entry(MnagtEnsembleConfig, mnagt_ensemble, "transformer", "here", reads=MOLECULES),
     "mnagt-paper": Entry(PaperConfig, mnagt_paper, "transformer", "MNA-GT"),
     "transformer": Entry(TransformerConfig, transformer, "transformer", "Vaswani 2017"),
     "gt": Entry(GtConfig, gt, "transformer", "Dwivedi 2020"),
@@ -219,9 +221,9 @@ def build_model(name: str, settings: Mapping[str, Any], features: Features, outp
     torch.Size([3, 2])
     """
     config = _resolve(name, settings, features, outputs)
-    if MODELS[name].reads not in (None, features) and find_molecule_format(features) is None:
+    if MODELS[name].reads is not None and not are_molecules(features):
         raise InputError(
             f"{name} reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
-            "molecules have, and these graphs have others; choose wl-linear"
+            "molecules have, and these graphs have others; choose mnagt, gin or wl-linear"
         )
     return MODELS[name].build(config, features, outputs)

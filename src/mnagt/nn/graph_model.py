@@ -110,17 +110,18 @@ class GraphModel(nn.Module):
 def resize_tables(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Give tables as many rows as they have in ``weights``; what they hold is not copied.
 
-    Parts of ``module`` name such tables in ``sized``: they have as many rows as the training graphs made them.
+    Parts of ``module`` name such tables in ``sized``: they have as many rows as the training graphs made them, all
+    tables of a part alike.
     """
-    parts = [(path and f"{path}.", part) for path, part in module.named_modules()]
-    tables = [(part, name, path + name) for path, part in parts for name in getattr(part, "sized", ())]
-    rows = {len(weights[full]) for _, _, full in tables if full in weights and weights[full].ndim}
-    if len(rows) > 1:
-        raise InputError(f"its tables have {join_names(map(str, sorted(rows)))} rows; restore it or train again")
-    for part, name, _ in tables if rows else ():
-        table = getattr(part, name)
-        resized = table.data.new_empty(*rows, *table.shape[1:])
-        setattr(part, name, nn.Parameter(resized, table.requires_grad) if name in part._parameters else resized)
+    for path, part in module.named_modules():
+        names = {name: path + "." * bool(path) + name for name in getattr(part, "sized", ())}
+        rows = {len(weights[full]) for full in names.values() if full in weights and weights[full].ndim}
+        if len(rows) > 1:
+            raise InputError(f"its tables have {join_names(map(str, sorted(rows)))} rows; restore it or train again")
+        for name in names if rows else ():
+            table = getattr(part, name)
+            resized = table.data.new_empty(*rows, *table.shape[1:])
+            setattr(part, name, nn.Parameter(resized, table.requires_grad) if name in part._parameters else resized)
 
 
 def make_head(kind: HeadKind, width: int, dim: int, outputs: int, dropout: float = 0.0) -> nn.Sequential:

@@ -1,13 +1,12 @@
 """Wide and deep: the weighted sum of a linear model over WL subtree counts and of a network."""
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.joined_model import JoinedModel
 from mnagt.nn.readouts import Prepared, Readout
 from mnagt.nn.shapes import NodeVectors
 from mnagt.nn.wl_counts import WLCounts
@@ -46,7 +45,7 @@ class WideAndDeepHead(nn.Module):
         return self.weights[0] * wide + self.weights[1] * self.head(deep)
 
 
-class WideAndDeep(GraphModel):
+class WideAndDeep(JoinedModel):
     """A linear model over WL subtree counts and a network. Each is fitted by itself, the network as ``network``."""
 
     def __init__(self, deep: GraphModel, wide: WLCounts) -> None:
@@ -54,18 +53,11 @@ class WideAndDeep(GraphModel):
         super().__init__(deep.encoder, list(deep.layers), readout, head, deep.features)
 
     @property
+    def members(self) -> tuple[str, ...]:
+        return "wide", "network"
+
+    @property
     def network(self) -> GraphModel:
-        """The network alone; its modules are those of this model."""
         assert isinstance(self.readout, Beside)
         assert isinstance(self.head, WideAndDeepHead)
         return GraphModel(self.encoder, list(self.layers), self.readout.deep, self.head.head, self.features)
-
-    def parts(self, output: Callable[[], Tensor]) -> dict[str, Tensor]:
-        """What ``output`` returns while only the one or the other part counts."""
-        assert isinstance(self.head, WideAndDeepHead)
-        weights, found = self.head.weights.clone(), {}
-        for name, alone in (("wide", (1.0, 0.0)), ("network", (0.0, 1.0))):
-            self.head.weights.copy_(torch.tensor(alone))
-            found[name] = output()
-        self.head.weights.copy_(weights)
-        return found

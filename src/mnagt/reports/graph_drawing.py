@@ -33,7 +33,8 @@ class DrawnGraph:
 
     Args:
         nodes: The name of each node. A carbon, ``"C"``, of a molecule goes without its symbol.
-        bonds: First node, second node, and kind: single, double, triple or aromatic; others are drawn as single.
+        bonds: First node, second node, and kind: single, double, triple, aromatic, broken or formed; others are drawn
+            as single.
         smiles: Gives the positions of atoms, where RDKit can read it and finds as many.
     """
 
@@ -195,11 +196,11 @@ def _draw_structure(ax: "Axes", graph: DrawnGraph, radii: Sequence[float], symbo
 
 
 def _draw_bonds(ax: "Axes", at: Float[np.ndarray, "nodes 2"], bonds: Sequence[tuple[int, int, str]]) -> None:
-    """A line for each bond, two or three where its kind asks for them."""
+    """A line for each bond, two or three where its kind asks for them; broken ones are dotted, formed ones dashed."""
     from matplotlib.collections import LineCollection
 
     rings = find_smallest_rings(len(at), [(i, j) for i, j, _ in bonds])
-    solid, dashed = [], []
+    solid, dashed, dotted = [], [], []
     for (i, j, kind), ring in zip(bonds, rings, strict=True):
         along = (at[j] - at[i]) / max(1e-9, float(np.hypot(*(at[j] - at[i]))))
         across = np.array([-along[1], along[0]])
@@ -209,8 +210,9 @@ def _draw_bonds(ax: "Axes", at: Float[np.ndarray, "nodes 2"], bonds: Sequence[tu
         offsets = {"triple": (-4.5, 0.0, 4.5), "double": (-2.5, 2.5)}.get(kind, (0.0,))
         for number, offset in enumerate((0.0, 5.0) if is_inside else offsets):
             line = [at[i] + across * offset, at[j] + across * offset]
-            (dashed if kind == "aromatic" and number else solid).append(line)
-    for lines, style in ((solid, "-"), (dashed, (0, (3.5, 3)))):
+            is_dashed = kind == "formed" or (kind == "aromatic" and number)
+            (dashed if is_dashed else dotted if kind == "broken" else solid).append(line)
+    for lines, style in ((solid, "-"), (dashed, (0, (3.5, 3))), (dotted, (0, (1, 2)))):
         ax.add_collection(LineCollection(lines, colors=SOFT, linewidths=1.8, linestyles=[style], zorder=1))
 
 

@@ -1,18 +1,54 @@
 """Defaults that follow the data, where neither a recipe nor the user sets them."""
 
+import gzip
 import math
+import re
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.smiles import is_reaction
 from mnagt.data.registry import is_molecule_table
 from mnagt.data.splits import Split
+from mnagt.errors import InputError
 from mnagt.models.mnagt import MnagtNetworkConfig
+from mnagt.models.mnagt_ensemble import MnagtEnsembleConfig
 from mnagt.models.registry import MODELS
 from mnagt.runs.config import RunConfig
+from mnagt.runs.folder import read_run_config
 
 SMALL = 4096
 """Training graphs from which on all defaults are those of the settings."""
+
+ENSEMBLE, ENSEMBLE_EPOCHS = "mnagt-ensemble", 30
+_FIRST_LINES = 10
+"""Lines of a table that tell whether it is one of reactions."""
+
+
+def default_model(dataset: str, source: Path | str | None = None) -> str:
+    """The model that is trained where none is named: that of the run ``source`` whose weights it starts from, else
+    ``mnagt-ensemble`` for tables of molecules and ``mnagt`` for other data, reactions among them.
+
+    >>> default_model("MUTAG"), default_model("my.csv")
+    ('mnagt', 'mnagt-ensemble')
+    """
+    if source is not None:
+        with suppress(InputError):  # a folder without settings of a run, or none: loading its model tells
+            return read_run_config(Path(source).expanduser()).model
+    has_molecules = is_molecule_table(dataset) and not _has_reactions(Path(dataset).expanduser())
+    return ENSEMBLE if has_molecules and source is None else RunConfig.model
+
+
+def _has_reactions(table: Path) -> bool:
+    """Whether one of the first lines of a table has a reaction. What cannot be read has none; reading it tells."""
+    with suppress(OSError, EOFError, UnicodeDecodeError):
+        opener = gzip.open if table.suffix.lower() == ".gz" else open
+        with opener(table, "rt", encoding="utf-8") as file:
+            return any(is_reaction(cell) for line in islice(file, _FIRST_LINES) for cell in re.split('[,;\t"]', line))
+    return False
 
 
 def defaults_by_size(graphs: int) -> dict[str, int]:
@@ -33,8 +69,9 @@ def defaults_by_size(graphs: int) -> dict[str, int]:
 def resolve_defaults(config: RunConfig, dataset: PackedDataset, split: Split) -> RunConfig:
     """The settings with those named in ``config.by_data`` set for these graphs.
 
-    The batch size of ``mnagt`` and ``mnagt-wl`` follows the number of training graphs; other models keep their own. In
-    tables of molecules with two classes, ROC-AUC chooses the epoch, where both are in the validation part.
+    The batch size of ``mnagt``, ``mnagt-wl`` and ``mnagt-ensemble`` follows the number of training graphs; other models
+    keep their own. The last has 30 epochs. In tables of molecules with two classes, ROC-AUC chooses the epoch, where
+    both are in the validation part.
     """
     if not config.by_data:
         return config
@@ -44,5 +81,7 @@ def resolve_defaults(config: RunConfig, dataset: PackedDataset, split: Split) ->
         values = {"metric": "rocauc"} if has_all else {}
     if issubclass(MODELS[config.model].config, MnagtNetworkConfig):
         values |= defaults_by_size(len(split.train))
+    if issubclass(MODELS[config.model].config, MnagtEnsembleConfig):
+        values["epochs"] = ENSEMBLE_EPOCHS
     values = {name: value for name, value in values.items() if name in config.by_data}
     return replace(config, train=replace(config.train, **values), by_data=())

@@ -12,7 +12,7 @@ from mnagt.settings import convert_fields, describe_fields
 
 RUN_OPTIONS = {"device": "device", "smiles": "smiles", "target": "targets", "task": "task"}
 """The options that set fields of ``RunConfig``."""
-BY_DATA = ("batch_size", "metric")
+BY_DATA = ("batch_size", "metric", "epochs")
 """The settings for which ``runs/defaults.py`` has a rule."""
 
 

@@ -28,14 +28,14 @@ from mnagt.data.splits import (
     stratified_folds,
 )
 from mnagt.errors import InputError, count, join_names
-from mnagt.graphs.molecules import count_components
+from mnagt.graphs.molecules import choose_row_format
 from mnagt.runs.config import RunConfig, SplitConfig
 
 FEW_GRAPHS = 50
 """Graphs below which a run warns of what its figures are worth."""
 _MAX_LISTED = 5
 _BY_STRUCTURE = ("scaffold", "butina", "kmeans", "kennard-stone")
-"""Splits by the structure of molecules; of several components, of the first."""
+"""Splits by the structure of molecules: of the first component, and of the reactants."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
 
 def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
     """As ``make_split``; also which split it is, in words."""
-    first = " of the first component" if count_components(dataset.features) > 1 else ""
+    found = choose_row_format(dataset.features)
+    first = " of the first component" if found.components > 1 else " of the reactants" if found.is_reaction else ""
     if config.kind != "auto":
         name = f"{config.kind}{first if config.kind in _BY_STRUCTURE else ''}"
         return NamedSplit(SPLITS[config.kind](config, dataset), name)

@@ -47,7 +47,7 @@ class MoleculeReader:
 
     def __init__(self) -> None:
         rdkit_version()
-        self._worker, self._sent = start_worker(), []
+        self._worker, self._sent, self._function = start_worker(), [], "graph_rows"
 
     def __enter__(self) -> Self:
         return self
@@ -60,14 +60,14 @@ class MoleculeReader:
         self._worker.kill()
         self._worker.communicate()
 
-    def send(self, smiles: Sequence[str]) -> None:
-        """Have these read. What was sent before has been received."""
-        self._sent = list(smiles)
+    def send(self, smiles: Sequence[str], function: str = "graph_rows") -> None:
+        """Have these read by a function of ``rdkit_worker``. What was sent before has been received."""
+        self._sent, self._function = list(smiles), function
         with suppress(*_DEATHS):  # which is found out when they are received
             self._request(self._sent)
 
     def receive(self) -> list[dict[str, Any]]:
-        """Parts of ``rdkit_worker.graph_rows``, in order. A molecule that ends the process is refused as others are."""
+        """Parts of what the function returns, in order. A molecule that ends the process is refused as others are."""
         try:
             return [self._receive()]
         except _DEATHS:
@@ -82,14 +82,14 @@ class MoleculeReader:
         except _DEATHS:
             status = self._restart()
         if len(smiles) == 1:
-            refused = rdkit_worker.graph_rows([""])
+            refused = rdkit_worker.FUNCTIONS[self._function]([""])
             return [{**refused, "reasons": [(0, f"RDKit's process ended on it, with status {status}")]}]
         half = len(smiles) // 2
         return self._read_surely(smiles[:half]) + self._read_surely(smiles[half:])
 
     def _request(self, smiles: list[str]) -> None:
         assert self._worker.stdin is not None
-        rdkit_worker.send(self._worker.stdin, {"function": "graph_rows", "smiles": smiles})
+        rdkit_worker.send(self._worker.stdin, {"function": self._function, "smiles": smiles})
 
     def _receive(self) -> dict[str, Any]:
         assert self._worker.stdout is not None

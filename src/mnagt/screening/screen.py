@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mnagt.data.readers.smiles import get_function
 from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, join_names, quote
 from mnagt.experiments.executors import RayConfig, run_parallel
 from mnagt.files import hold_lock, make_folder, read_json, write_record
-from mnagt.graphs.molecules import find_molecule_format
+from mnagt.graphs.molecules import choose_row_format, find_molecule_format
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import find_smiles_columns
 from mnagt.inference.weights import CALIBRATION, CONFIG, DOMAIN, WEIGHTS
@@ -199,10 +200,12 @@ def _find_added(
     trained: TrainedModel, columns: Sequence[str], smiles: Sequence[str], config: ScreenConfig
 ) -> dict[str, str]:
     """The columns that predictions add, found by predicting for methane, and their types."""
-    chunk = Chunk(0, {name: ["C" if name in smiles else None] for name in columns}, {})
+    row_format = choose_row_format(trained.model.features)
+    methane = "[CH4:1]>>[CH4:1]" if row_format.is_reaction else "C"
+    chunk = Chunk(0, {name: [methane if name in smiles else None] for name in columns}, {})
     request, job = make_request(trained, chunk, smiles), Screen("", "", tuple(smiles), {}, config, "cpu")
     with shared_reader() as reader:
-        reader.send(request.texts)
+        reader.send(request.texts, get_function(row_format))
         found = predict_request(trained, request, reader.receive(), job)
     added = {name: name_type(values) for name, values in found.items() if name not in columns}
     note = list(added)[-1]

@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from mnagt.data.readers import descriptor_columns
-from mnagt.data.readers.smiles import read_smiles
+from mnagt.data.readers.smiles import get_function, read_smiles
 from mnagt.data.readers.text_table import Table
 from mnagt.devices import pick_device
 from mnagt.files import write_atomically
-from mnagt.graphs.molecules import MoleculeFormat
+from mnagt.graphs.molecules import choose_row_format
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import SelectedGraphs
@@ -87,13 +88,16 @@ def predict_request(
 ) -> dict[str, list[Any]]:
     """The columns of the input and those of predictions, for molecules that RDKit has read (``parts``)."""
     name, chunk = Path(screen.out).name, request.chunk
-    molecules = read_smiles(request.smiles, name=name, row_format=MoleculeFormat(len(screen.smiles)), parts=parts)
+    molecules = read_smiles(
+        request.smiles, name=name, row_format=choose_row_format(trained.model.features), parts=parts
+    )
     notes = {row.row: row.explain(screen.smiles) for row in molecules.refused} | request.problems
     predictions = {}
     if len(molecules.kept):
         table = Table(name, request.numbers, range(len(chunk)))
         rows, described = table.select(molecules.kept.tolist()), _descriptor_names(trained)
-        graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
+        with _log_errors_only(descriptor_columns.__name__):  # a chunk's notice would say how many rows lack a number
+            graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
         predictions = trained.predict(graphs, None, pick_device(screen.device), level=screen.config.level)
     selected = SelectedGraphs(molecules.graphs, molecules.kept, [], chunk.columns, molecules.kept, notes)
     return selected.join(predictions)
@@ -106,7 +110,7 @@ def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[st
         for chunk in read_chunks(shard):
             request = make_request(trained, chunk, screen.smiles)
             parts = reader.receive() if waiting else []
-            reader.send(request.texts)
+            reader.send(request.texts, get_function(choose_row_format(trained.model.features)))
             if waiting:
                 yield waiting.chunk.first, _complete(predict_request(trained, waiting, parts, screen), screen)
             waiting = request
@@ -134,8 +138,19 @@ def _descriptor_names(trained: TrainedModel) -> Sequence[str]:
     return trained.columns.get(descriptor_columns.KIND, ())
 
 
+@contextmanager
+def _log_errors_only(name: str) -> Iterator[None]:
+    """Within this, a logger reports errors only."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 @lru_cache(maxsize=1)
 def load_once(model: str, is_calibrated: bool, device: str) -> TrainedModel:
-    """The model, which a process loads once; and of rows without a number only their number would be logged."""
-    logging.getLogger(descriptor_columns.__name__).setLevel(logging.ERROR)
+    """The model, which a process loads once."""
     return load_models([model], is_calibrated=is_calibrated, device=device)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
-from mnagt.graphs.molecules import count_components
+from mnagt.graphs.molecules import ATOMS, count_components, find_molecule_format
 from mnagt.inference.domain import Domain
 from mnagt.inference.drift import count_bins, measure_drift
 from mnagt.inference.export import OnnxModel, check_export
@@ -224,6 +224,7 @@ class Service:
     def _explain(self, request: ExplainRequest, read: RequestGraphs, check: Check) -> dict[str, Any]:
         """The prediction for one graph with its attributions, its kernel weights and a drawing."""
         from mnagt.explain.explanation import explain
+        from mnagt.explain.kernel_statistics import element_symbol
 
         which = read.row(request.which)
         index, functions = torch.tensor([which]), read.functions[which : which + 1]
@@ -233,6 +234,8 @@ class Service:
         _check_finite(explanation.attribution.nodes)
         smiles = None if request.smiles is None else explanation.smiles
         names = self.trained.vocabularies.get("node_labels/0", ())
+        if find_molecule_format(self.trained.model.features):
+            names = [element_symbol(number) for number in range(1, ATOMS[0] + 1)]
         return {
             "prediction": prediction,
             "explained": {"output": explanation.output.name, "unit": explanation.output.unit},

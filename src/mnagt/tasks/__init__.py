@@ -1,20 +1,22 @@
 """Tasks: what is predicted for each graph. A new task is a class and a line in ``TASKS``."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from mnagt.errors import InputError
 from mnagt.registry import TASK_CHOICES, add_entry, lookup
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, IntervalCoverage, Suggestion, Task, Unlabelled
+from mnagt.tasks.base import NO_CLASS, ExplainedOutput, IntervalCoverage, Suggestion, Task
 from mnagt.tasks.censored import CensoredRegression
 from mnagt.tasks.columns import MultiLabel
 from mnagt.tasks.evidential import Evidential
 from mnagt.tasks.mean_variance import MeanVariance
+from mnagt.tasks.mixed import Mixed
 from mnagt.tasks.quantile import QuantileRegression
 from mnagt.tasks.regression import Regression
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.sub_tokens import END, UNKNOWN, SubTokens, word_key, word_keys
+from mnagt.tasks.unlabelled import Unlabelled
 
 __all__ = [
     "END",
@@ -27,6 +29,7 @@ __all__ = [
     "ExplainedOutput",
     "IntervalCoverage",
     "MeanVariance",
+    "Mixed",
     "MultiLabel",
     "QuantileRegression",
     "Regression",
@@ -47,7 +50,7 @@ TASKS: dict[str, type[Task]] = {
     for task in (
         *(SingleLabel, MultiLabel, Regression, CensoredRegression),
         *(MeanVariance, QuantileRegression, Evidential),
-        *(SubTokens, Unlabelled),
+        *(Mixed, SubTokens, Unlabelled),
     )
 }
 """Tasks by kind. ``register_task`` adds one."""
@@ -86,7 +89,10 @@ def task_to_dict(task: Task) -> dict[str, Any]:
     >>> task_to_dict(MultiLabel(("toxic",)))
     {'kind': 'multi-label', 'names': ('toxic',), 'target_weights': (), 'metric': 'ap', 'weights': ()}
     """
-    return {"kind": task.kind, **asdict(task)}  # type: ignore[call-overload]
+    content = {field.name: getattr(task, field.name) for field in fields(task)}  # type: ignore[arg-type]
+    if "tasks" in content:  # of the columns of a ``Mixed`` task
+        content["tasks"] = tuple(map(task_to_dict, content["tasks"]))
+    return {"kind": task.kind, **content}
 
 
 def task_from_dict(content: dict[str, Any]) -> Task:
@@ -97,9 +103,11 @@ def task_from_dict(content: dict[str, Any]) -> Task:
     """
     kind = content.get("kind", "")
     task = lookup(TASKS, kind, "task")
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
-    del fields["kind"]
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    del values["kind"]
+    if "tasks" in values:
+        values["tasks"] = tuple(map(task_from_dict, values["tasks"]))
     try:
-        return task(**fields)
+        return task(**values)
     except TypeError as error:
         raise InputError(f"task {kind!r}: {error}; it was written by another version of mnagt") from None

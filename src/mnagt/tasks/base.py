@@ -36,7 +36,9 @@ class ExplainedOutput:
     score: Score
     """The number itself, from the outputs of a model."""
     confidence: Score
-    """How much of the prediction is left in other outputs, from 0 to 1."""
+    """How much of the prediction is left in other outputs, from 0 to 1: of classes, their probability."""
+    is_number: bool = False
+    """Whether it is a number, whose change in either direction is a change of the prediction."""
 
 
 class IntervalCoverage(NamedTuple):
@@ -71,15 +73,13 @@ class Task(ABC):
     """Whether graphs have targets, so that a model can be trained."""
     has_probability: ClassVar[bool] = True
     """Whether outputs are logits, which a temperature can calibrate."""
-    link: ClassVar[Literal["identity", "logit", "log"]] = "identity"
+    link: ClassVar[Literal["identity", "logit", "log"] | None] = "identity"
     """How an output follows from a probability: logit of a label by itself, log where classes exclude each other;
-    identity for numbers."""
+    identity for numbers; None where scikit-learn cannot fit it."""
     is_sequence: ClassVar[bool] = False
     """Whether words are predicted, as ``suggest`` lists them."""
     is_parsable: ClassVar[bool] = False
     """Whether targets can be read from the columns of a table."""
-    is_signed: ClassVar[bool] = False
-    """Whether a change of the output in either direction is a change of the prediction."""
     missing_target: ClassVar[float] = math.nan
     """The target of a graph without a label."""
     thresholds_per_output: ClassVar[int] = 0
@@ -104,6 +104,11 @@ class Task(ABC):
     def num_outputs(self) -> int:
         """How many outputs a model has for each graph."""
         return len(self.target_names)
+
+    @property
+    def num_columns(self) -> int:
+        """How many numbers a target has in a table of several tasks (``Mixed``)."""
+        return 1
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -208,7 +213,7 @@ class Task(ABC):
     @property
     def higher_is_better(self) -> bool:
         """Whether the largest value of ``metric`` is the best."""
-        return self.metric not in LOWER_IS_BETTER
+        return self.metric.partition("(")[0] not in LOWER_IS_BETTER
 
     def with_metric(self, name: str) -> "Task":
         """This task with ``name`` as the score that chooses the epoch; 'auto' leaves it as it is."""
@@ -287,6 +292,12 @@ class Task(ABC):
 
     # Calibration
 
+    def apply_temperature(
+        self, output: Float[Tensor, "*any outputs"], temperature: float
+    ) -> Float[Tensor, "*any outputs"]:
+        """Outputs divided by the temperature of a calibration."""
+        return output / temperature
+
     @property
     def num_thresholds(self) -> int:
         """How many groups of targets have conformal thresholds of their own."""
@@ -305,9 +316,9 @@ class Task(ABC):
 
     def interval_coverage(
         self, output: Output, target: Tensor, thresholds: Float[Tensor, "groups"]
-    ) -> IntervalCoverage | None:
-        """How many targets lie within intervals, and how wide they are; None where there are no intervals."""
-        return None
+    ) -> dict[str, IntervalCoverage]:
+        """How many targets of each column lie within intervals, and how wide these are; empty without intervals."""
+        return {}
 
     def model_thresholds(self, level: float) -> Float[Tensor, "groups"] | None:
         """The thresholds of the intervals that the model itself gives; None where it gives none at this level."""
@@ -342,28 +353,6 @@ class Task(ABC):
     def parse_targets(self, columns: Sequence[TargetColumn]) -> Tensor:
         """The targets in these columns, a row for each graph; ``missing_target`` where a cell is empty."""
         raise InputError(f"targets of kind {self.kind!r} cannot be read from a table")
-
-
-@dataclass(frozen=True)
-class Unlabelled(Task):
-    """Graphs without targets: a model can predict them, and cannot be trained or evaluated with them."""
-
-    kind: ClassVar[str] = "no targets"
-    metric = "none"
-    is_labelled: ClassVar[bool] = False
-    has_probability: ClassVar[bool] = False
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        raise InputError("these graphs have no targets to learn from")
-
-    def scores(self, output: Tensor, target: Tensor) -> dict[str, float]:
-        return {}
-
-    def decode(self, output: Tensor) -> dict[str, list]:
-        return {}
-
-    def target_columns(self, requested: Sequence[str] | None) -> Sequence[str]:
-        return ()
 
 
 def choose_outputs(

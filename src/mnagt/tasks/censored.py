@@ -34,6 +34,10 @@ class CensoredRegression(Regression):
 
     kind: ClassVar[str] = "censored-regression"
 
+    @property
+    def num_columns(self) -> int:
+        return 2 * len(self.names)
+
     def known_values(self, target: Float[Tensor, "*any twice_columns"]) -> Float[Tensor, "*any columns"]:
         """The values that are no bounds; NaN elsewhere."""
         values, side = target.chunk(2, dim=-1)

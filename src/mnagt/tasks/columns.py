@@ -43,6 +43,10 @@ class ColumnTask(Task):
     """What a cell of a target column may hold, for messages."""
 
     @property
+    def num_columns(self) -> int:
+        return len(self.names)
+
+    @property
     def target_names(self) -> tuple[str, ...]:
         return self.names
 
@@ -57,11 +61,7 @@ class ColumnTask(Task):
         return self.cell_weights(target).sum().float()
 
     def with_target_weights(self, weights: tuple[float, ...]) -> "Task":
-        if len(weights) != len(self.names) or min(weights) < 0 or not sum(weights):
-            raise InputError(
-                f"target_weights must be a number of at least 0 for each of the {len(self.names)} targets, in their "
-                f"order ({join_names(self.names)}), got {quote(weights)}"
-            )
+        check_target_weights(self.names, weights)
         return replace(self, target_weights=weights)
 
     def describe_targets(self, target: Float[Tensor, "graphs targets"]) -> str:
@@ -101,6 +101,15 @@ class ColumnTask(Task):
         """The target in a cell, or None."""
 
 
+def check_target_weights(names: Sequence[str], weights: Sequence[float]) -> None:
+    """Refuse weights that are not one for each of the targets ``names``."""
+    if len(weights) != len(names) or min(weights) < 0 or not sum(weights):
+        raise InputError(
+            f"target_weights must be a number of at least 0 for each of the {len(names)} targets, in their "
+            f"order ({join_names(names)}), got {quote(weights)}"
+        )
+
+
 @dataclass(frozen=True)
 class MultiLabel(ColumnTask):
     """Several binary labels for each graph, some missing (NaN): sigmoid, binary cross entropy, mean AP and ROC-AUC.
@@ -118,7 +127,7 @@ class MultiLabel(ColumnTask):
     """The weight of a positive in the loss of each label; empty where it is 1."""
     kind: ClassVar[str] = "multi-label"
     thresholds_per_output: ClassVar[int] = 2
-    link: ClassVar[Literal["identity", "logit", "log"]] = "logit"
+    link: ClassVar[Literal["identity", "logit", "log"] | None] = "logit"
     fitted_fields: ClassVar[tuple[str, ...]] = ("weights", "target_weights")
     expected_cell: ClassVar[str] = "0, 1"
     parse_cell = staticmethod(parse_binary)

@@ -49,7 +49,6 @@ class Regression(ColumnTask):
     """What ``rank`` knows of each column, end to end."""
     kind: ClassVar[str] = "regression"
     has_probability: ClassVar[bool] = False
-    is_signed: ClassVar[bool] = True
     thresholds_per_output: ClassVar[int] = 1
     fitted_fields: ClassVar[tuple[str, ...]] = ("mean", "std", "transform", "knots", "target_weights")
     expected_cell: ClassVar[str] = "a number"
@@ -165,12 +164,10 @@ class Regression(ColumnTask):
 
     def interval_coverage(
         self, output: Float[Tensor, "graphs outputs"], target: Tensor, thresholds: Float[Tensor, "columns"]
-    ) -> IntervalCoverage:
-        low, high = self.interval_ends(output, thresholds)
-        target = self.known_values(target)
-        is_known = target.isfinite()
-        is_within = (low <= target) & (target <= high) & is_known
-        return IntervalCoverage((is_within.sum() / is_known.sum()).item(), (high - low)[is_known].mean().item())
+    ) -> dict[str, IntervalCoverage]:
+        ends, target = self.interval_ends(output, thresholds), self.known_values(target)
+        columns = zip(self.names, *(each.unbind(dim=1) for each in (*ends, target)), strict=True)
+        return {name: _measure_coverage(*values) for name, *values in columns}
 
     def explained_outputs(
         self, output: Values, target: str | None = None, class_names: Sequence[str] = ()
@@ -184,7 +181,15 @@ class Regression(ColumnTask):
                 f"{_UNITS.get(self.transform, 'units')} of {self.names[i]}",
                 lambda out: out[:, i] * stds[i] + means[i],
                 lambda out: (-(out[:, i] - predicted).abs()).exp(),
+                is_number=True,
             )
 
         chosen = choose_outputs(target, (self.names,), "number", torch.zeros(len(output), dtype=torch.long))
         return [explain_value(i, row[i].item()) for i, row in zip(chosen, output, strict=True)]
+
+
+def _measure_coverage(
+    low: Float[Tensor, "graphs"], high: Float[Tensor, "graphs"], target: Float[Tensor, "graphs"]
+) -> IntervalCoverage:
+    is_known, is_within = target.isfinite(), (low <= target) & (target <= high)
+    return IntervalCoverage(is_within[is_known].double().mean().item(), (high - low)[is_known].mean().item())

@@ -54,7 +54,7 @@ class SingleLabel(Task):
     is_parsable: ClassVar[bool] = True
     missing_target: ClassVar[float] = NO_CLASS
     thresholds_per_output: ClassVar[int] = 1
-    link: ClassVar[Literal["identity", "logit", "log"]] = "log"
+    link: ClassVar[Literal["identity", "logit", "log"] | None] = "log"
     fitted_fields: ClassVar[tuple[str, ...]] = ("weights",)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +47,7 @@ class SubTokens(Task):
     kind: ClassVar[str] = "sub-tokens"
     metric = "f1"
     is_sequence: ClassVar[bool] = True
+    link: ClassVar[Literal["identity", "logit", "log"] | None] = None
     missing_target: ClassVar[float] = NO_CLASS
 
     def __post_init__(self) -> None:

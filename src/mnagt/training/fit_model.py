@@ -21,16 +21,16 @@ from mnagt.inference.outputs import matmul_precision
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
 from mnagt.models.registry import MODELS, resolve_settings
 from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.joined_model import JoinedModel
 from mnagt.nn.module_model import ModuleModel
 from mnagt.nn.molecule_descriptors import MoleculeDescriptors
-from mnagt.nn.wide_and_deep import WideAndDeep
 from mnagt.nn.wl_features import COLOURS, WLFeatures
 from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.defaults import resolve_defaults
 from mnagt.tasks import UNCERTAINTIES, Task
 from mnagt.training.distributed import ALONE, Ranks
+from mnagt.training.fit_joined import fit_beside, join
 from mnagt.training.fit_trees import check_can_grow, fit_forest
-from mnagt.training.fit_wide import choose_weights, fit_wide, set_wide
 from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
 from mnagt.training.sklearn_trainer import SklearnTrainer
@@ -74,7 +74,7 @@ class FittedModel:
         """The result of the training; test scores only ``with_test``."""
         at, metric, ranks = self.trainer.at, self.trainer.task.metric, self.trainer.ranks
         valid = at.history[at.best_epoch - 1][f"valid_{metric}"]
-        is_joined, interval = self.forest is not None or isinstance(self.model, WideAndDeep), []
+        is_joined, interval = self.forest is not None or isinstance(self.model, JoinedModel), []
         if with_test or is_joined:
             scores, ends = self._scores(split.valid, with_intervals=with_test)
             valid, interval = scores[metric] if is_joined else valid, ends.get(metric, [])
@@ -139,10 +139,10 @@ def fit_model(
     if source is not None:
         dataset, features = source.align(dataset), source.model.features
     settings = resolve_settings(config.model, config.settings, features, task.num_outputs)
-    config, wide = replace(config, settings=settings), {}
-    if MODELS[config.model].has_wide_part:
-        fit = partial(fit_wide, config, dataset, split, task, should_stop=should_stop)
-        chosen, wide = ranks.broadcast_from_rank0(fit)
+    config, beside = replace(config, settings=settings), {}
+    if MODELS[config.model].is_joined:
+        fit = partial(fit_beside, config, dataset, split, task, should_stop=should_stop)
+        chosen, beside = ranks.broadcast_from_rank0(fit)
         config = replace(config, settings=settings | chosen)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
@@ -164,12 +164,11 @@ def fit_model(
     check_memory(model, dataset, config.train, device)
     with explain_out_of_memory(device, config):
         on_start(config)
-        network = model.network if isinstance(model, WideAndDeep) else model
+        network = model.network if isinstance(model, JoinedModel) else model
         trainer = Trainer(network, dataset, split, task, config.train, **common)
         trainer.run()
-    if isinstance(model, WideAndDeep):
-        set_wide(model, wide)
-        choose_weights(model.to(device).eval(), trainer, split)
+    if isinstance(model, JoinedModel):
+        join(model, beside, trainer, split)
     start = time.monotonic()
     if forest is not None:
         fit_forest(forest, dataset, split.train, task, config.train.seed, should_stop)

@@ -1,5 +1,6 @@
 """AdamW with warm-up: which parameters decay, its state for a checkpoint, and the learning rate at each step."""
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,11 @@ class ClippedAdamW(torch.optim.AdamW):
 
     copies = None
     """Of the parameters in another dtype, which ``FlatAdamW`` has."""
+    # without torch's wrappers, which import its compiler: over a second and 120 MB
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.AdamW.load_state_dict)
 
     def __init__(
         self, groups: list[dict[str, Any]], *, lr: float | Tensor, clip: float, capturable: bool = False
@@ -77,7 +83,8 @@ class ClippedAdamW(torch.optim.AdamW):
             return
         if self.clip:
             nn.utils.clip_grads_with_norm_(self._parameters, self.clip, norm)
-        super().step()
+        with torch.no_grad():
+            inspect.unwrap(torch.optim.AdamW.step)(self)
 
     def refresh(self) -> None:
         """To be called when the parameters were changed from outside: ``FlatAdamW`` then updates its copies."""

@@ -25,6 +25,7 @@ from mnagt.inference.domain import fit_domain
 from mnagt.inference.model_folder import CONFIG, TrainedModel, load_model
 from mnagt.models.registry import full_settings, use_module
 from mnagt.runs.config import RunConfig
+from mnagt.runs.defaults import default_model
 from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.runs.folder import LAST, RESULT, RUN, SPLIT, load_run_dataset, name_descriptors, read_run_config, read_split
 from mnagt.runs.options import apply_options, leave_open
@@ -83,7 +84,8 @@ def train(
             of PyTorch Geometric or a list of networkx graphs. Or all settings of a run, as a ``RunConfig``.
         out: A folder for settings, split, logs, checkpoints and the model; None to keep nothing.
         dataset: The graphs of a ``RunConfig``, if they are in memory already.
-        model: A name in ``MODELS``, 'mnagt' by default; or a module, which is trained in place (``ModuleModel``).
+        model: A name in ``MODELS``, 'mnagt' by default, of tables of molecules 'mnagt-ensemble'; or a module, which is
+            trained in place (``ModuleModel``).
         recipe: As for ``read_recipe``. By default that of the package for this data set and model, if there is one.
         reporter: Called with the progress.
         tensorboard: Write TensorBoard logs into ``out``.
@@ -133,6 +135,8 @@ def _read_arguments(
     if recipe is None:
         recipe = find_recipe(str(name), options.get("model"))
         log_recipe(recipe)
+        if recipe == "none":
+            options = {"model": default_model(str(name), options.get("init_from")), **options}
     config = apply_options(replace(read_recipe(recipe), dataset=str(name)), options)
     return (leave_open(config, options) if recipe == "none" else config), packed
 

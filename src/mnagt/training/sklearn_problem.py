@@ -52,9 +52,9 @@ Fitted = tuple[dict[str, Any], dict[str, Tensor]]
 
 def check_can_fit(config: RunConfig, task: Task) -> None:
     """Refuse what cannot be fitted."""
-    if task.is_sequence:
+    if task.link is None:
         raise InputError(
-            f"{config.model} predicts classes, labels and numbers, and the task is {task.kind}; choose another model, "
+            f"{config.model} predicts classes, labels or numbers, and the task is {task.kind}; choose another model, "
             "such as counts"
         )
     if config.train.label_smoothing:

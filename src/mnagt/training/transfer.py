@@ -11,7 +11,9 @@ from mnagt.data.splits import Split
 from mnagt.errors import InputError, count
 from mnagt.inference.model_folder import TrainedModel, load_model
 from mnagt.models.registry import MODELS
+from mnagt.models.wl_linear import WLCountsConfig
 from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.joined_model import JoinedModel
 from mnagt.runs.config import RunConfig
 from mnagt.runs.folder import read_split
 from mnagt.tasks import Task
@@ -32,7 +34,7 @@ def load_source(config: RunConfig) -> TrainedModel | None:
         raise InputError(
             f"{folder}: its weights are those of {source.name}, not {config.model}; add --model {source.name}"
         )
-    if entry.is_fitted_by_sklearn or entry.has_wide_part:
+    if entry.is_fitted_by_sklearn or issubclass(entry.config, WLCountsConfig):
         raise InputError(f"a {config.model} is fitted by scikit-learn and starts from no weights; leave out --from")
     return source
 
@@ -48,9 +50,13 @@ def inherit_settings(config: RunConfig) -> RunConfig:
 
 
 def copy_weights(source: TrainedModel, model: GraphModel, task: Task) -> None:
-    """Give ``model`` the weights, the WL vocabulary and the scaling of ``source``; the head's where targets agree."""
+    """Give ``model`` the weights, the WL vocabulary and the scaling of ``source``; the head's where targets agree.
+
+    Of joined models the networks are meant: what stands beside them is fitted to the new graphs.
+    """
     same_targets = task.can_join(source.task)
-    state, given = model.state_dict(), source.model.state_dict()
+    model, other = (each.network if isinstance(each, JoinedModel) else each for each in (model, source.model))
+    state, given = model.state_dict(), other.state_dict()
     names = [name for name in state if same_targets or not name.startswith(HEAD)]
     for name in names:
         if name not in given or given[name].shape != state[name].shape:

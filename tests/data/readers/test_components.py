@@ -184,9 +184,11 @@ def test_other_numbers_of_components_are_refused(run_folder, solubility, tmp_pat
     one = write(tmp_path / "one.csv", [("CCO", "1")], "smiles,y")
     with pytest.raises(InputError, match=r"one\.csv: no column 'solute'"):
         predict(run_folder, str(one), device="cpu")
-    with pytest.raises(InputError, match=r"one\.csv: smiles for a model that reads 2 components of a row"):
+    with pytest.raises(
+        InputError, match=r"one\.csv: smiles for a model that reads 2 components, as in CCO,O; name as many columns"
+    ):
         predict(run_folder, str(one), smiles="smiles", device="cpu")
-    with pytest.raises(InputError, match=r"'CCO' cannot be read as 2 with commas between them \(1 SMILES"):
+    with pytest.raises(InputError, match=r"'CCO' cannot be read as 2 components, as in CCO,O \(1 SMILES"):
         predict(run_folder, "CCO", device="cpu")
     with pytest.raises(InputError, match="the model reads 10 categorical"):
         load_model(run_folder).predict(["CCO"])

@@ -31,7 +31,7 @@ BAD = {
     "   ": "no SMILES",
     "C(": "not a SMILES",
     "ethanol": "not a SMILES",
-    "C>>C": "not a SMILES",
+    "C>>C": "a reaction where a molecule belongs",
     "C–C": "not a SMILES: '–' is in it",
     "C\udcff": r"not a SMILES: '\udcff' is in it",
     "InChI=1S/CH4/h1H4": "not a SMILES",

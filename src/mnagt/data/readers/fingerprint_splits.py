@@ -15,7 +15,7 @@ Bits = Float[np.ndarray, "molecules bits"]
 
 
 def morgan_bits(smiles: Sequence[str]) -> Bits:
-    """The Morgan fingerprint (radius 2, 1024 bits) of each molecule, as 0 and 1; of several components, of the first.
+    """The Morgan fingerprint (radius 2, 1024 bits) of each molecule, or of what ``first_components`` names, as 0 and 1.
 
     >>> morgan_bits(["CCO", "OCC"]).sum(axis=1).tolist()
     [6.0, 6.0]

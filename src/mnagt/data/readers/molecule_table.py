@@ -25,6 +25,7 @@ from mnagt.data.readers.smiles import (
     RefusedRow,
     find_duplicates,
     get_smiles,
+    guess_format,
     rdkit_version,
     read_smiles,
 )
@@ -91,7 +92,8 @@ def read_molecules(
     Args:
         path: A CSV, TSV, .smi or SDF file. Empty cells, 'nan', 'NA', 'n/a' and 'null' are missing values.
         smiles: The column of SMILES, where it cannot be guessed. Of several components of a row, their columns, with
-            commas between them: 'solute,solvent'.
+            commas between them: 'solute,solvent'. A column of reactions ('reactants>>products') is found by what it
+            holds.
         targets: The target columns, where they cannot be guessed.
         task: 'single-label', 'multi-label', 'regression', or a task that the targets must fit. 'auto': one column of
             two values or of texts is single-label, several columns of 0 and 1 are multi-label, other numbers are
@@ -118,8 +120,11 @@ def read_molecules(
     announce_unused(table, [name for name in parts if name not in (*names, split_column)])
     task, values, has_target = read_targets(table, names, task)
     smiles_rows = table.read_rows(columns)
-    graphs, is_kept = _read_graphs(table.name, smiles_rows, len(columns), has_target)
-    refused = _explain_refused(table, names, smiles_rows, has_target, is_kept)
+    row_format = guess_format(smiles_rows)
+    if row_format.is_reaction:
+        _log.info("%s: %s holds reactions, read as condensed graphs", table.label, columns[0])
+    graphs, is_kept = _read_graphs(table.name, smiles_rows, row_format, has_target)
+    refused = _explain_refused(table, names, smiles_rows, row_format, has_target, is_kept)
     kept = torch.from_numpy(np.flatnonzero(is_kept))
     dataset = replace(graphs, name=table.name, task=task, targets=values[kept])
     molecules = MoleculeTable(dataset, table, ",".join(columns), names, kept, refused)
@@ -147,19 +152,21 @@ def _read_parts(path: Path, options: TableConfig) -> tuple[Table, Int[Tensor, "r
 
 
 def _read_graphs(
-    name: str, smiles_rows: Sequence[tuple[str, ...]], components: int, has_target: Bool[np.ndarray, "rows"]
+    name: str,
+    smiles_rows: Sequence[tuple[str, ...]],
+    row_format: MoleculeFormat,
+    has_target: Bool[np.ndarray, "rows"],
 ) -> tuple[PackedDataset, Bool[np.ndarray, "rows"]]:
     """The graphs of the rows with a target, duplicates found, and which rows have a graph."""
     texts = list(map(SEPARATOR.join, smiles_rows))
     to_read = [smiles_rows[row] for row in np.flatnonzero(has_target).tolist()]
 
     def build() -> PackedDataset:
-        graphs = read_smiles(to_read, name=name, row_format=MoleculeFormat(components)).graphs
+        graphs = read_smiles(to_read, name=name, row_format=row_format).graphs
         return replace(graphs, same_as=find_duplicates(get_smiles(graphs)))
 
-    graphs = cache.load_or_build(
-        VERSION, rdkit_version(), "\n".join(map(SEPARATOR.join, to_read)), "same_as", build=build
-    )
+    lines, version = "\n".join(map(SEPARATOR.join, to_read)), "reactions" if row_format.is_reaction else "same_as"
+    graphs = cache.load_or_build(VERSION, rdkit_version(), lines, version, build=build)
     readable = set(get_smiles(graphs))
     return graphs, has_target & np.array([text in readable for text in texts], bool)
 
@@ -168,6 +175,7 @@ def _explain_refused(
     table: Table,
     names: Sequence[str],
     smiles_rows: Sequence[tuple[str, ...]],
+    row_format: MoleculeFormat,
     has_target: Bool[np.ndarray, "rows"],
     is_kept: Bool[np.ndarray, "rows"],
 ) -> tuple[RefusedRow, ...]:
@@ -178,9 +186,8 @@ def _explain_refused(
         RefusedRow(row, SEPARATOR.join(smiles_rows[row]), missing if table.has_values(row) else "empty row")
         for row in np.flatnonzero(~has_target).tolist()
     ]
-    refused += [
-        replace(each, row=unread[each.row]) for each in read_smiles([smiles_rows[row] for row in unread]).refused
-    ]
+    read = read_smiles([smiles_rows[row] for row in unread], row_format=row_format)
+    refused += [replace(each, row=unread[each.row]) for each in read.refused]
     return tuple(sorted(refused, key=lambda each: each.row))
 
 

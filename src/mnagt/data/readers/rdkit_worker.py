@@ -11,7 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import count
+from itertools import combinations, count
 from typing import IO, Any
 
 import numpy as np
@@ -21,6 +21,8 @@ MAX_SMILES_LENGTH = 10_000
 
 _HYBRIDS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 _BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
+_ARROW = re.compile("(?<!-)>")
+"""Between reactants, agents and products; ``->`` is a dative bond."""
 Kinds = defaultdict[tuple, int]
 Append = Callable[[Any, list[int], list[int], list[int]], None]
 _PLAIN = re.compile(r"(?:[A-Za-z0-9()=#%.-]++|\[(?:[BCNOPSFIbcnops]|Cl|Br|Si|Se|se)(?:H[0-9]?)?(?:[+-][0-9]?){0,2}\])+")
@@ -82,15 +84,9 @@ def _any_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
     def append(molecule: Any, atoms: list[int], bonds: list[int], ends: list[int]) -> None:
         for a in map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())):
             key = (
-                number(a),
-                chirality(a),
-                charge(a),
-                hydrogens(a),
-                radicals(a),
-                hybrid(a),
-                is_aromatic(a),
-                is_in_ring(a),
-            )
+                number(a), chirality(a), charge(a), hydrogens(a),
+                radicals(a), hybrid(a), is_aromatic(a), is_in_ring(a),
+            )  # fmt: skip
             atoms.append(atom_kinds[key])
         for b in map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())):
             bonds.append(bond_kinds[kind(b), stereo(b), is_conjugated(b)])
@@ -120,6 +116,148 @@ def _plain_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
             ends += first(b), last(b)
 
     return append
+
+
+def reaction_rows(reactions: Sequence[str]) -> dict[str, Any]:
+    """The condensed graphs of reactions as flat tables, as ``graph_rows`` has them, and why some are refused."""
+    from rdkit.rdBase import BlockLogs
+
+    atoms, bonds, ends = [], [], []
+    sizes, bond_counts, reasons = np.zeros(len(reactions), np.int64), np.zeros(len(reactions), np.int64), []
+    with BlockLogs():
+        for row, text in enumerate(reactions):
+            try:
+                its_atoms, its_bonds = _condense(*_read_sides(text))
+            except ValueError as error:
+                reasons.append((row, str(error)))
+                continue
+            sizes[row], bond_counts[row] = len(its_atoms), len(its_bonds)
+            atoms += its_atoms
+            bonds += its_bonds.values()
+            ends += its_bonds
+    return {
+        "sizes": sizes,
+        "bond_counts": bond_counts,
+        "atoms": np.array(atoms, np.int8).reshape(-1, 18),
+        "bonds": np.array(bonds, np.int8).reshape(-1, 7),
+        "ends": np.array(ends, np.int32).reshape(-1, 2),
+        "reasons": reasons,
+    }
+
+
+def split_reaction(text: str) -> list[str]:
+    """Reactants, agents and products; one part, where it is no reaction.
+
+    >>> split_reaction("CBr.[OH-]>>CO.[Br-] |f:0.1|")
+    ['CBr.[OH-]', '', 'CO.[Br-]']
+    """
+    parts = _ARROW.split(text.split(maxsplit=1)[0]) if text.strip() else []
+    return parts if len(parts) == 3 else [text]
+
+
+def _read_sides(text: str) -> tuple[Any, Any, Any]:
+    """RDKit's molecules of reactants, agents and products. Hydrogens with map numbers are atoms.
+
+    ValueError says what is wrong.
+    """
+    from rdkit.Chem import Mol, MolFromSmiles, RemoveHs, RemoveHsParameters, SmilesParserParams
+
+    if reason := _refusal(text):
+        raise ValueError(reason)
+    parts = split_reaction(text)
+    if len(parts) != 3:
+        raise ValueError("not a reaction: expected reactants>>products")
+    parser, remover = SmilesParserParams(), RemoveHsParameters()
+    parser.removeHs, remover.removeMapped = False, False
+    sides = []
+    for name, part in zip(("reactants", "agents", "products"), parts, strict=True):
+        if not part and name != "agents":
+            raise ValueError(f"no {name}")
+        molecule = MolFromSmiles(part, parser) if part else Mol()
+        if molecule is None:
+            raise ValueError(f"{name}: {_problem(part)}")
+        sides.append(RemoveHs(molecule, remover))
+    return sides[0], sides[1], sides[2]
+
+
+def _condense(reactants: Any, agents: Any, products: Any) -> tuple[list[tuple[int, ...]], dict[Any, tuple[int, ...]]]:
+    """The rows of the atoms and of the bonds, by their ends, of the condensed graph of a reaction.
+
+    Atoms of both sides are the same if their map numbers are. Agents are on both sides.
+    """
+    maps, product_maps = _find_maps(reactants, "reactants"), _find_maps(products, "products")
+    if not maps.keys() & product_maps.keys():
+        raise ValueError(
+            "no atom of the reactants has the map number of one of the products; map the atoms ([CH3:1]Br>>[CH3:1]O), "
+            "for example with RXNMapper"
+        )
+    node_of = {product_maps[number]: maps[number] for number in product_maps.keys() & maps.keys()}
+    for atom, node in node_of.items():
+        old, now = reactants.GetAtomWithIdx(node), products.GetAtomWithIdx(atom)
+        if (before := old.GetSymbol()) != (after := now.GetSymbol()):
+            raise ValueError(f"atom {now.GetAtomMapNum()} is {before} in the reactants and {after} in the products")
+    new = count(reactants.GetNumAtoms())
+    product_nodes = [node_of[atom] if atom in node_of else next(new) for atom in range(products.GetNumAtoms())]
+    unchanged = [next(new) for _ in range(agents.GetNumAtoms())]
+    reactant_nodes = range(reactants.GetNumAtoms())
+    atoms_before, bonds_before = _list_side([(reactants, reactant_nodes), (agents, unchanged)])
+    atoms_after, bonds_after = _list_side([(products, product_nodes), (agents, unchanged)])
+    bonds, reacting = {}, set()
+    for ends in bonds_before | bonds_after:
+        rows = bonds_before.get(ends), bonds_after.get(ends)
+        change = _find_change(*rows, is_kept=any(end in atoms_before and end in atoms_after for end in ends))
+        bonds[ends] = (*(rows[0] or (-1,) * 3), *(rows[1] or (-1,) * 3), change)
+        reacting.update(ends if change > 0 else ())
+    none, atoms = (-1,) * 9, []
+    for node in range(next(new)):
+        old, now = atoms_before.get(node, none), atoms_after.get(node, none)
+        is_on_both = none not in (old, now)
+        takes_part = node in reacting or (is_on_both and old[2:6] != now[2:6])  # degree, charge, hydrogens, radicals
+        atoms.append((max(old[0], now[0]), *old[1:], *now[1:], int(takes_part)))
+    return atoms, bonds
+
+
+def _find_maps(side: Any, name: str) -> dict[int, int]:
+    """The atom of each map number; ValueError where two have the same."""
+    atoms: dict[int, int] = {}
+    for atom in side.GetAtoms():
+        if number := atom.GetAtomMapNum():
+            if number in atoms:
+                raise ValueError(f"atom map number {number} is there twice in the {name}")
+            atoms[number] = atom.GetIdx()
+    return atoms
+
+
+def _list_side(molecules: Sequence[tuple[Any, Sequence[int]]]) -> tuple[dict[int, Any], dict[tuple[int, int], Any]]:
+    """The columns of the atoms by node, and of the bonds by their nodes, of molecules with a node for each atom."""
+    atoms, bonds = {}, {}
+    for molecule, nodes in molecules:
+        for atom in molecule.GetAtoms():
+            kind = (
+                atom.GetAtomicNum(), _relative_chirality(atom, nodes), atom.GetFormalCharge(), atom.GetTotalNumHs(),
+                atom.GetNumRadicalElectrons(), atom.GetHybridization(), atom.GetIsAromatic(), atom.IsInRing(),
+            )  # fmt: skip
+            row = _atom_row(kind)
+            atoms[nodes[atom.GetIdx()]] = (*row[:2], min(atom.GetTotalDegree(), 11), *row[3:])
+        for bond in molecule.GetBonds():
+            i, j = sorted((nodes[bond.GetBeginAtomIdx()], nodes[bond.GetEndAtomIdx()]))
+            bonds[i, j] = _bond_row((bond.GetBondType(), bond.GetStereo(), bond.GetIsConjugated()))
+    return atoms, bonds
+
+
+def _relative_chirality(atom: Any, nodes: Sequence[int]) -> int:
+    """The chirality by the order of the neighbours' nodes, which both sides share, in place of that of the bonds."""
+    tag = int(atom.GetChiralTag())
+    order = [nodes[bond.GetOtherAtomIdx(atom.GetIdx())] for bond in atom.GetBonds()]
+    is_odd = sum(a > b for a, b in combinations(order, 2)) % 2 == 1
+    return 3 - tag if tag in (1, 2) and is_odd else tag
+
+
+def _find_change(old: tuple[int, ...] | None, now: tuple[int, ...] | None, *, is_kept: bool) -> int:
+    """Whether a bond is kept, broken, formed or changed; -1 where neither of its atoms ``is_kept`` on both sides."""
+    if old and now:
+        return 0 if old[0] == now[0] else 3
+    return -1 if not is_kept else 1 if old else 2
 
 
 def _atom_row(kind: tuple[Any, ...]) -> tuple[int, ...]:
@@ -190,6 +328,7 @@ def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:
     """``keys``: the canonical SMILES of each molecule without salts, by which duplicates are found.
 
     Salts and counter-ions of RDKit's list are removed and what is left is neutralised, unless no carbon is left.
+    Reactions keep theirs.
     """
     from rdkit.Chem import MolFromSmiles, MolToSmiles
     from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
@@ -199,6 +338,9 @@ def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:
     remover, uncharger, keys = SaltRemover(), Uncharger(), []
     with BlockLogs():
         for text in smiles:
+            if len(sides := split_reaction(text)) > 1:
+                keys.append(">".join(MolToSmiles(MolFromSmiles(side)) for side in sides))
+                continue
             molecule = MolFromSmiles(text)
             if "." in text:
                 stripped = remover.StripMol(molecule, dontRemoveEverything=True)
@@ -221,7 +363,7 @@ def fingerprints(smiles: Sequence[str]) -> dict[str, Any]:
 
 
 FUNCTIONS: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {
-    function.__name__: function for function in (graph_rows, scaffolds, canonical_smiles, fingerprints)
+    function.__name__: function for function in (graph_rows, reaction_rows, scaffolds, canonical_smiles, fingerprints)
 }
 
 

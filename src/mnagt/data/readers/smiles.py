@@ -7,6 +7,7 @@ their atoms and are no nodes, unless the SMILES has
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from torch import Tensor
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import rdkit_worker
 from mnagt.data.readers.ogb import Links, pack_molecules
+from mnagt.data.readers.rdkit_worker import split_reaction
 from mnagt.data.splits import Split, ordered_group_split
 from mnagt.errors import InputError, quote
 from mnagt.graphs.molecules import MOLECULES, MoleculeFormat
@@ -96,12 +98,14 @@ def read_smiles(
         smiles: The molecules. A tuple or list of SMILES is a row of several components.
         name: The name of the data set.
         workers: Processes that read many molecules; one a core by default.
-        row_format: What each row has to hold; by default what the first does.
-        parts: What RDKit has read of all SMILES, by ``rdkit_worker.graph_rows``; by default they are read now.
+        row_format: What each row has to hold; by default as many SMILES as the first, or a reaction if most are.
+        parts: What RDKit has read of all SMILES, by the function that ``get_function`` names; by default they are read
+            now.
 
     Returns:
         The graphs, and those SMILES that RDKit cannot read or that have over ``rdkit_worker.MAX_SMILES_LENGTH``
-        characters. A row of several components is one graph, whose last node column is the component.
+        characters. A row of several components is one graph, whose last node column is the component. A reaction
+        (``reactants>>products``) is its condensed graph, with the columns ``REACTIONS``.
 
     >>> from mnagt import read_smiles
     >>> read_smiles(["CCO", "c1ccccc1"]).graphs.sizes.tolist()
@@ -110,13 +114,15 @@ def read_smiles(
     [0, 0, 0, 1]
     """
     cells = [[" ".join(text.split()) for text in ([row] if isinstance(row, str) else row)] for row in smiles]
-    row_format = row_format or MoleculeFormat(len(cells[0]) if cells else 1)
+    row_format = row_format or guess_format(cells)
     count = row_format.components
     wrong = {row: f"{len(each)} SMILES where {count} belong" for row, each in enumerate(cells) if len(each) != count}
     texts = [text for row, each in enumerate(cells) for text in ([""] * count if row in wrong else each)]
     if parts is None:
-        parts = _report(run_rdkit("graph_rows", texts, workers), name, len(texts))
+        parts = _report(run_rdkit(get_function(row_format), texts, workers), name, len(texts))
     flat, reasons = _join_parts(parts)
+    if not row_format.is_reaction:
+        reasons |= {text: "a reaction where a molecule belongs" for text in reasons if is_reaction(texts[text])}
     flat, kept = _join_components(flat, count)
     refused = []
     for row in sorted({text // count for text in reasons}):
@@ -138,6 +144,22 @@ class _FlatMolecules(NamedTuple):
     atoms: NDArray[np.integer]
     bonds: NDArray[np.integer]
     ends: NDArray[np.integer]
+
+
+def guess_format(rows: Sequence[Sequence[str]]) -> MoleculeFormat:
+    """The format of rows of SMILES: as many components as the first has, or reactions if most rows are.
+
+    >>> guess_format([["[CH3:1]Br>>[CH3:1]O"]]).is_reaction
+    True
+    """
+    components = len(rows[0]) if rows else 1
+    reactions = sum(is_reaction(row[0]) for row in rows if len(row) == 1)
+    return MoleculeFormat(components, is_reaction=components == 1 and 2 * reactions > len(rows))
+
+
+def get_function(row_format: MoleculeFormat) -> str:
+    """The function of ``rdkit_worker`` that reads rows of this format."""
+    return "reaction_rows" if row_format.is_reaction else "graph_rows"
 
 
 def _report(parts: Iterable[dict[str, Any]], name: str, total: int) -> Iterator[dict[str, Any]]:
@@ -196,7 +218,7 @@ def get_smiles(dataset: PackedDataset) -> list[str]:
 
 
 def find_scaffolds(smiles: Sequence[str], *, workers: int | None = None) -> list[str]:
-    """The Bemis-Murcko scaffold of each molecule, as SMILES; of several components that of the first.
+    """The Bemis-Murcko scaffold of each molecule, as SMILES: of the first component, or of the reactants.
 
     >>> find_scaffolds(["Cc1ccccc1", "CCO"])
     ['c1ccccc1', '']
@@ -205,8 +227,19 @@ def find_scaffolds(smiles: Sequence[str], *, workers: int | None = None) -> list
 
 
 def first_components(smiles: Sequence[str]) -> list[str]:
-    """The molecules by which rows are split: the first component of each."""
-    return [text.split(SEPARATOR)[0] for text in smiles]
+    """The molecules by which rows are split: the first component of each, and the reactants of a reaction."""
+    first = [text.split(SEPARATOR)[0] for text in smiles]
+    return [_remove_maps(split_reaction(text)[0]) if is_reaction(text) else text for text in first]
+
+
+def _remove_maps(smiles: str) -> str:
+    """The SMILES without map numbers."""
+    return re.sub(r":\d+\]", "]", smiles)
+
+
+def is_reaction(text: str) -> bool:
+    """Whether a text is of the form ``reactants>agents>products``."""
+    return ">" in text and len(split_reaction(text)) > 1
 
 
 def scaffold_split(
@@ -226,7 +259,7 @@ def find_duplicates(smiles: Sequence[str], *, workers: int | None = None) -> Int
     """
     first: dict[tuple[str, ...], int] = {}
     rows = [text.split(SEPARATOR) for text in smiles]
-    texts = [text for row in rows for text in row]
+    texts = [_remove_maps(text) if is_reaction(text) else text for row in rows for text in row]
     keys = (key for part in run_rdkit("canonical_smiles", texts, workers) for key in part["keys"])
     found = [first.setdefault(tuple(islice(keys, len(row))), index) for index, row in enumerate(rows)]
     return torch.tensor(found, dtype=torch.long)

@@ -22,14 +22,16 @@ from mnagt.data.archives import MAX_PARSED_BYTES, Archive
 from mnagt.data.readers import rdkit_worker
 from mnagt.errors import InputError, join_names, quote, suggest
 from mnagt.files import suggest_file
-from mnagt.registry import TASK_CHOICES, lookup
-from mnagt.tasks import TASKS, MultiLabel, Regression, SingleLabel, Task, Unlabelled
+from mnagt.registry import lookup
+from mnagt.tasks import TASKS, Task, Unlabelled
+from mnagt.tasks.guess import guess_kind
 from mnagt.tasks.target_column import BOUNDS, MISSING, TargetColumn, convert_decimal_commas, parse_binary, parse_number
 
 TABLES = (".csv", ".tsv", ".smi", ".smiles", ".sdf")
 """Suffixes of tables of molecules; each may be followed by .gz."""
 
 _SMILES_NAMES = ("smiles", "smile", "smi", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "structure")
+_REACTION_NAMES = ("rxn_smiles", "reaction_smiles", "rxn", "reaction", "reactions", "aam", "mapped_rxn")
 _NO_TARGETS = ("", "id", "mol_id", "name", "mol_name", "cid", "inchi", "inchikey", "split")
 """Columns that are no targets unless they are named."""
 _NAMES = ("name", "mol_name", "compound", "compound_name", "drug", "drug_name", "title", "id", "mol_id", "cid")
@@ -87,7 +89,7 @@ class Table:
         if name is not None:
             return self.check_column(name, "smiles")
         by_name = {column.strip().lower(): column for column in reversed(list(self.columns))}
-        found = [by_name[usual] for usual in _SMILES_NAMES if usual in by_name]
+        found = [by_name[usual] for usual in (*_SMILES_NAMES, *_REACTION_NAMES) if usual in by_name]
         if not found:
             raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
         return found[0]
@@ -117,7 +119,7 @@ class Table:
         """The columns ``names``, or else the only one besides ``others`` that can be a target, if there is any.
 
         A name with ``*``, ``?`` or ``[`` that no column has is a pattern (``NR-*``), and ``all`` stands for every
-        column of numbers that is neither an id nor among ``others``.
+        column of numbers that is neither an id nor among ``others``. Commas stand between several (``active,logP``).
         """
         if names is not None:
             found = [each for name in names for each in self._expand_name(name, others)]
@@ -128,7 +130,9 @@ class Table:
         return tuple(found)
 
     def _expand_name(self, name: str, others: Collection[str]) -> list[str]:
-        """The columns that a name, a pattern or ``all`` stands for."""
+        """The columns that a name, a pattern or ``all`` stands for, or several of them with commas between."""
+        if name not in self.columns and "," in name:
+            return [each for part in name.split(",") for each in self._expand_name(part.strip(), others)]
         if name in self.columns or not (name == ALL or _PATTERN & set(name)):
             return [self.check_column(name, "target")]
         if name != ALL:
@@ -320,7 +324,7 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
                 raise InputError(f"{table.label}: column {quote(column.name)} is empty; leave it out (--target)")
         kind = task
         if task == "auto":
-            kind = _guess_from_one(*columns) if len(columns) == 1 else _guess_from_several(columns)
+            kind = guess_kind(columns)
             _log.info("%s: the task for %s is %s (--task sets another)", table.label, ", ".join(names), kind)
         task = lookup(TASKS, kind, "task").from_columns(columns)
         _report_outliers(task, columns)
@@ -350,48 +354,3 @@ def read_column(table: Table, name: str) -> TargetColumn:
     """The texts of a column, empty where they stand for a missing value."""
     texts = ["" if text.lower() in MISSING else text for text in table.column(name)]
     return TargetColumn(name, texts, table.label, lambda row: table.locate(row, name))
-
-
-def _guess_from_one(column: TargetColumn) -> str:
-    """The kind of task that the values suggest; an error where one value contradicts the others."""
-    rows, classes = sum(map(bool, column.texts)), len(column.classes)
-    not_numbers, not_binary = column.unparsable_rows(parse_number), column.unparsable_rows(parse_binary)
-    if classes <= 2:
-        return SingleLabel.kind
-    if len(not_numbers) == rows:
-        if 2 * classes > rows:
-            raise InputError(
-                f"{column.label}: column {quote(column.name)} holds {classes:,} different texts in {rows:,} rows, too "
-                f"many for classes; choose another column (--target), or give --task {SingleLabel.kind}"
-            )
-        return SingleLabel.kind
-    if not_numbers:
-        raise _contradiction(column, not_numbers[0], "not a number, and others are")
-    if 20 * len(not_binary) < rows:
-        raise _contradiction(column, not_binary[0], "neither 0 nor 1, as nearly all others are")
-    return Regression.kind
-
-
-def _guess_from_several(columns: Sequence[TargetColumn]) -> str:
-    binary = [column for column in columns if not column.unparsable_rows(parse_binary)]
-    if len(binary) == len(columns):
-        return MultiLabel.kind
-    for column in columns:
-        for row in column.unparsable_rows(parse_number)[:1]:
-            raise _contradiction(column, row, "neither a number nor empty, and several targets are numbers")
-        for row in column.unparsable_rows(parse_binary)[: len(binary)]:
-            raise _contradiction(column, row, f"neither 0, 1 nor empty, as all of {quote(binary[0].name)} are")
-    return Regression.kind
-
-
-def _contradiction(column: TargetColumn, row: int, problem: str) -> InputError:
-    text = column.texts[row]
-    if text[0] in BOUNDS and parse_number(text.lstrip(BOUNDS)) is not None:
-        return InputError(
-            f"{column.locate(row)}: {quote(text)} is a bound (a censored value), and others are numbers; read bounds "
-            "with --censored, or leave the row out"
-        )
-    return InputError(
-        f"{column.locate(row)}: {quote(column.texts[row])} is {problem}; fix it, or name the task: --task "
-        f"{' or '.join(TASK_CHOICES[1:])}"
-    )

@@ -83,7 +83,7 @@ async function describeModel() {
   element("title").textContent = data ? `${model} on ${data}` : model;
   document.title = element("title").textContent;
   const isCode = reads.includes("code");
-  element("about").textContent = isCode ? "Suggests names for functions." : `Predicts for ${KINDS[reads[0]].name}: ${predicts}.`;
+  element("about").textContent = isCode ? "Suggests names for functions." : `Predictions for ${KINDS[reads[0]].name}. Task: ${predicts}.`;
   element("version").textContent = `mnagt ${version}`;
   if (state.model.components > 1) KINDS.smiles.example += ",O".repeat(state.model.components - 1);
   KINDS.graphs.example = exampleGraph(state.model.features);
