@@ -2,9 +2,9 @@
 
 Each figure is the processor time of ours divided by that of a peer (RDKit, PyTorch, PyTorch Geometric) on the same
 data, each side in its fastest round. They take turns in one thread, so that the speed of the machine cancels.
-``expected.json`` holds the ratio of each pair and a band for noise. A pair beyond its band is measured up to twice more,
-and only what is slower each time counts: the exit status is then 1. ``--update`` measures several times and stores
-ratios and bands. No data are needed beyond those of the package.
+``expected.json`` holds the ratio of each pair and a band for noise. A pair beyond its band is measured up to twice
+more, and only what is slower each time counts: the exit status is then 1. ``--update`` measures several times and
+stores ratios and bands. No data are needed beyond those of the package.
 
 On an idle machine ``--clock wall`` also sees time that is spent waiting.
 """

@@ -1,6 +1,6 @@
 """The tables of what was timed, made from the files under results/."""
 
-from figure_ledgers import NOTHING, PLUS_MINUS, format_table, read_results
+from figure_ledgers import NOTHING, format_table, read_results
 
 HEAD = ["what", "`mnagt`", "compared with, in the same run", "ratio"]
 
@@ -190,7 +190,7 @@ def build_screening() -> str:
     variants = read_results("screening-cpu.json")["variants"]
     for name, of in sorted(variants.items(), key=lambda pair: pair[1]["processor_us"]):
         command, _, model = name.partition(", ")
-        took = f"{of['processor_us']:,.0f}{PLUS_MINUS}{of['spread_us'] / 2:,.0f} µs"
+        took = f"{of['processor_us']:,.0f} µs"
         days = f"{of['days_for_a_billion']:,.1f}"
         rows.append([f"`{command}`, {model}" if model else name, took, f"{of['per_second_on_two_cores']:,.0f}", days])
     return format_table(["", "processor, a molecule", "molecules a second, two cores", "days of a core, 10⁹"], rows)
