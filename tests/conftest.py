@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import gc
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -9,6 +10,18 @@ from typing import Any
 import pytest
 import torch
 from jaxtyping import install_import_hook
+
+gc.disable()  # until all tests are collected: looking for garbage among what they import takes half of that time
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported: its kernels then run on the CPU, step by step

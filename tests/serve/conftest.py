@@ -22,7 +22,7 @@ httpx = pytest.importorskip("httpx")
 SMALL = {"depth": 2, "dim": 12, "heads": 1, "head_dim": 8, "wl_vocabulary_size": 64}
 
 
-def _untrained(name: str, features: Features, task: Task, vocabularies: dict | None = None) -> TrainedModel:
+def make_untrained(name: str, features: Features, task: Task, vocabularies: dict | None = None) -> TrainedModel:
     torch.manual_seed(0)
     model = build_model(name, SMALL if name == "mnagt" else {}, features, task.num_outputs).eval()
     settings = full_settings(name, SMALL if name == "mnagt" else {})
@@ -31,14 +31,14 @@ def _untrained(name: str, features: Features, task: Task, vocabularies: dict | N
 
 @pytest.fixture(scope="session")
 def molecules() -> TrainedModel:
-    return _untrained("mnagt", FEATURES, SingleLabel(("inactive", "active")))
+    return make_untrained("mnagt", FEATURES, SingleLabel(("inactive", "active")))
 
 
 @pytest.fixture(scope="session")
 def plain() -> TrainedModel:
     """Reads a categorical column with names and a continuous one of nodes, and a categorical one of edges."""
     words = {"node_labels/0": ("C", "N", "O")}
-    return _untrained("mnagt", Features(Columns((3,), 1), Columns((2,))), SingleLabel(("a", "b")), words)
+    return make_untrained("mnagt", Features(Columns((3,), 1), Columns((2,))), SingleLabel(("a", "b")), words)
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,7 @@ def namer() -> TrainedModel:
     types = (UNKNOWN, "Module", "FunctionDef", "arguments", "Return", "Name")
     words = {"node_labels/0": types, "node_labels/1": ("__NONE__", UNKNOWN, MASK)}
     features = Features(Columns((len(types), 3, 21)), Columns((4,)))
-    return _untrained("mnagt", features, SubTokens(("get", "set", "mean")), words)
+    return make_untrained("mnagt", features, SubTokens(("get", "set", "mean")), words)
 
 
 @contextmanager

@@ -4,6 +4,10 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from serve.conftest import make_untrained
+
+from mnagt.graphs.molecules import MoleculeFormat
+from mnagt.tasks import SingleLabel
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -48,6 +52,32 @@ def test_several_models_can_be_chosen(browser, start, molecules, tmp_path):
         page.keyboard.press("Enter")
     assert answered.value.headers["x-model"] == "two/1"
     page.wait_for_selector("#picture circle")
+    page.close()
+
+
+def test_rows_of_several_molecules_and_reactions(browser, start, tmp_path):
+    formats = {"pairs": MoleculeFormat(components=2), "reactions": MoleculeFormat(is_reaction=True)}
+    for name, row_format in formats.items():
+        make_untrained("mnagt", row_format.features, SingleLabel(("slow", "fast"))).save(tmp_path / "models" / name)
+    page, address = browser.new_page(), start(tmp_path / "models")
+    page.goto(f"{address}/?model=pairs")
+    page.wait_for_selector("#kinds label")
+    assert page.inner_text("#text-label") == "2 SMILES with commas between them, one row per line"
+    page.fill("#text", "CCO, O\nc1ccccc1,CO")
+    page.click("#go")
+    page.wait_for_selector("#picture circle")
+    assert len(colours(page)) == 4
+    assert [cell.inner_text() for cell in page.query_selector_all("#predictions td.input")] == [
+        "CCO, O",
+        "c1ccccc1, CO",
+    ]
+    page.goto(f"{address}/?model=reactions")
+    page.wait_for_selector("#kinds label")
+    page.fill("#text", "[CH3:1][Br:2].[OH-:3]>>[CH3:1][OH:3].[Br-:2]")
+    page.click("#go")
+    page.wait_for_selector("#picture circle")
+    assert len(colours(page)) == 3
+    assert "Br" in page.inner_text("#picture")
     page.close()
 
 

@@ -50,7 +50,7 @@ class TrainConfig(Settings):
     metric: str = "auto"
     """Validation score that chooses the epoch; auto is the data set's own. Two classes: accuracy, rocauc, ap, mcc, f1,
     brier, ece; more: accuracy, mcc, macro_f1, brier, ece; labels: ap, rocauc, mcc, f1, brier, ece; numbers: rmse, mae,
-    r2, spearman."""
+    r2, spearman; classes and numbers together: loss, or one of a column, such as rmse(logP)."""
     train_share: Annotated[float, Gt(0), Le(1)] = 1.0
     """Share of the training graphs that is used, drawn at random: for learning curves."""
     ema_decay: Fraction = 0.0

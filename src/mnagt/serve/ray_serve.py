@@ -25,6 +25,7 @@ def make_deployment(
         replicas: Processes, which Ray spreads over the machines.
         cpus: Processors that each reserves.
 
+    >>> from mnagt.serve.ray_serve import make_deployment
     >>> from ray import serve  # doctest: +SKIP
     >>> serve.run(make_deployment("runs/mine", replicas=4))  # doctest: +SKIP
     """
