@@ -20,6 +20,7 @@ from figure_ledgers import (
     format_table,
     read_results,
 )
+from figure_molecules import build_molecule_costs, build_molecule_tables
 from figure_reliability import build_reliability
 from figure_speed import (
     build_conv_gpu,
@@ -363,6 +364,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "table1": build_table1,
     "fresh": build_fresh,
     "molecules": build_molecules,
+    "molecule-tables": build_molecule_tables,
+    "molecule-costs": build_molecule_costs,
     "code": build_code,
     "conv-gpu": build_conv_gpu,
     "coverage": build_coverage,

@@ -13,8 +13,9 @@ from pathlib import Path
 
 CHOICE = "MNAGT_ALLOCATOR"
 """Environment variable: ``system`` keeps the allocator of the system."""
-OPTIONS = "oversize_threshold:0,dirty_decay_ms:-1"
-"""Options of jemalloc: freed memory is kept for the next step. Giving it back costs a tenth of the time or more."""
+OPTIONS = "oversize_threshold:0,dirty_decay_ms:10000"
+"""Options of jemalloc: freed memory is kept for the next steps, and given back after ten seconds. To give it back at
+once costs a tenth of the time or more; never to do so took 2 to 6 GB in some trainings (docs/log.md)."""
 PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 FIXED_IN = (2, 38)
 """The version of glibc that has no such growth."""
