@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from screening.conftest import write_csv
+from smiles_tables import write_csv
 
 from mnagt import RunConfig, SplitConfig, TrainConfig, predict, screen, train
 from mnagt.cli import main
