@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint audit sbom lock figures pictures notebooks prose slow mutants docs benchmarks benchmarks-gpu reliability release clean
+.PHONY: quickstart test lint audit sbom lock figures pictures notebooks prose slow mutants docs benchmarks benchmarks-check benchmarks-gpu reliability release clean
 
 quickstart: .venv/core  ## train, cross-validate, predict and report on molecules that come with the package
 	@$(BIN)/mnagt quickstart
@@ -44,9 +44,12 @@ docs: .venv/dev  ## build the documentation into site/
 	@echo "open site/index.html"
 
 benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1, COLLAB and ogbg_molhiv, and an idle machine
-	@failed=0; for each in batching attention epoch models conv conv_accuracy reading imports smiles coverage serving duplicates; do \
+	@failed=0; for each in batching attention epoch models conv conv_accuracy reading imports smiles coverage serving duplicates screening; do \
 	  $(BIN)/python benchmarks/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; \
 	$(BIN)/python benchmarks/page.py && exit $$failed
+
+benchmarks-check: .venv/dev  ## what got slower than expected in benchmarks/expected.json, and by how much; minutes, on any machine
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/regressions.py
 
 reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an hour of soak: three hours or so
 	@failed=0; for each in crash ranks lost_node out_of_core large_graphs fuzz soak; do \

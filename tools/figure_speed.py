@@ -182,3 +182,15 @@ def build_speed_gpu() -> str:
         "`GPSConv`, tf32",
     ]
     return f"{format_table(head, rows)}\n\n{format_table(heads, memory)}"
+
+
+def build_screening() -> str:
+    """What a molecule takes from SMILES to predictions, and a billion on paper."""
+    rows = []
+    variants = read_results("screening-cpu.json")["variants"]
+    for name, of in sorted(variants.items(), key=lambda pair: pair[1]["processor_us"]):
+        command, _, model = name.partition(", ")
+        took = f"{of['processor_us']:,.0f} µs"
+        days = f"{of['days_for_a_billion']:,.1f}"
+        rows.append([f"`{command}`, {model}" if model else name, took, f"{of['per_second_on_two_cores']:,.0f}", days])
+    return format_table(["", "processor, a molecule", "molecules a second, two cores", "days of a core, 10⁹"], rows)

@@ -22,7 +22,14 @@ from figure_ledgers import (
 )
 from figure_molecules import build_molecule_costs, build_molecule_tables
 from figure_reliability import build_reliability
-from figure_speed import build_conv_gpu, build_speed, build_speed_gpu, build_speed_more, build_speed_short
+from figure_speed import (
+    build_conv_gpu,
+    build_screening,
+    build_speed,
+    build_speed_gpu,
+    build_speed_more,
+    build_speed_short,
+)
 
 from mnagt.experiments.reproduce_tables import MODEL_OF, PAPER, TU
 from mnagt.experiments.statistics import Paired
@@ -368,6 +375,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "duplicates-fresh": build_duplicates_fresh,
     "speed-more": build_speed_more,
     "speed-gpu": build_speed_gpu,
+    "screening": build_screening,
     "tuning": build_tuning,
     "provenance": build_provenance,
     "reliability": build_reliability,

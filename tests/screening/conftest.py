@@ -1,4 +1,4 @@
-"""A model of molecules that has learned nothing, and tables for it."""
+"""A model of molecules that has learned nothing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,6 @@ from mnagt.models.registry import build_model, full_settings
 from mnagt.tasks import SingleLabel
 
 SETTINGS = {"dim": 8, "depth": 1}
-SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "C1CC", "", "CN(C)C", "not a molecule", "O=C=O", "C[N+](C)(C)C", "ClC(Cl)Cl"]
-"""Three of these are no molecules."""
 
 
 @pytest.fixture(scope="session")
@@ -39,10 +37,3 @@ def other_model(untrained, tmp_path_factory) -> Path:
     folder.mkdir()
     replace(untrained, task=SingleLabel(("a", "b"))).save(folder)
     return folder
-
-
-def write_csv(path: Path, rows: int, start: int = 0) -> Path:
-    """A table of molecules, no two rows alike."""
-    lines = [f"m{n},{'C' * (n // 10 % 7)}{SMILES[n % 10]},{n / 7:.3f}" for n in range(start, start + rows)]
-    path.write_text("id,smiles,weight\n" + "\n".join(lines) + "\n")
-    return path

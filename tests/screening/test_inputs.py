@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from screening.conftest import SMILES, write_csv
+from smiles_tables import SMILES, write_csv
 
 from mnagt import screen
 from mnagt.errors import InputError

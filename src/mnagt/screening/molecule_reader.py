@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.util import Finalize
 from typing import Any, Self
 
 from mnagt.data.readers import rdkit_worker
@@ -16,8 +17,11 @@ _IDLE: list["MoleculeReader"] = []
 
 @contextmanager
 def shared_reader() -> Iterator["MoleculeReader"]:
-    """A reader that is free, or a new one; it stays for the next such block, until ``close_readers``."""
-    reader = _IDLE.pop() if _IDLE else MoleculeReader()
+    """A reader that is free, or a new one; it stays for the next such block, until ``close_readers`` or the end."""
+    if not _IDLE:
+        Finalize(None, close_readers, exitpriority=0)  # processes of a pool call nothing else at their end
+        _IDLE.append(MoleculeReader())
+    reader = _IDLE.pop()
     try:
         yield reader
     except BaseException:
