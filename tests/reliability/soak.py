@@ -1,13 +1,14 @@
 """An hour of training and of serving: memory stays flat, every good request is answered.
 
-Two processes side by side for ``--minutes``: ``mnagt train`` on NCI1 (from the folder ``MNAGT_DATA``) with a checkpoint
-every few seconds, which is then asked to stop and has to save and say so; and ``mnagt serve`` under steady load, every
-tenth request malformed. Resident memory of both is read every few seconds. What grows is the line fitted through the
-readings after the first third (by then allocators have settled), over the rest of the time; it may be ``GROWTH`` of
-where they stood at most.
+Two processes side by side for ``--minutes``: ``mnagt train --model mnagt`` on NCI1 (from the folder ``MNAGT_DATA``) with
+a checkpoint every few seconds, which is then asked to stop and has to save and say so; and ``mnagt serve`` under steady
+load, every tenth request malformed. Resident memory of both is read every few seconds. What grows is the line fitted
+through the readings after the first third (by then allocators have settled), over the rest of the time; it may be
+``GROWTH`` of where they stood at most.
 
 glibc before 2.38 seldom gives an aligned block again that was freed, and torch asks for no others. ``mnagt train`` then
-starts itself again with jemalloc; the figures name the allocator of each process.
+starts itself again with jemalloc; ``MNAGT_ALLOCATOR=system`` keeps glibc's. The figures name the allocator that each
+process had, and its options.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ def main() -> None:
             trainer = _train(run, said)
             processes = {"training": trainer, "serving": server}
             readings, answers = asyncio.run(_watch(processes, address, seconds, options.per_second))
-            allocators = {name: _allocator(process) for name, process in processes.items()}
+            allocators = {name: _read_allocator(process) for name, process in processes.items()}
         trainer.send_signal(signal.SIGTERM)
         trainer.wait()
         last = (Path(scratch) / "said").read_text(errors="replace").splitlines()[-1:]
@@ -69,6 +70,7 @@ def main() -> None:
         )
     print(f"training: {epochs} epochs, " + ("stopped and saved when asked" if ended_well else f"ended badly: {last}"))
     print(f"serving: {dict(answers)}")
+    print("; ".join(f"{name}: {each['name']} {each['options'] or ''}" for name, each in allocators.items()))
     figures = {"minutes": options.minutes, "epochs": epochs, "answers": dict(answers), "memory": memory}
     common.write(options.out, figures | {"allocators": allocators})
     grown = {n: each["growth_mib"] for n, each in memory.items() if each["growth_mib"] > GROWTH * each["settled_mib"]}
@@ -87,14 +89,17 @@ def growth(readings: np.ndarray) -> dict[str, float]:
     return {"settled_mib": float(start), "growth_mib": float(rise), "most_mib": float(readings[:, 1].max())}
 
 
-def _allocator(process: "subprocess.Popen[bytes]") -> str:
-    return "jemalloc" if "jemalloc" in Path(f"/proc/{process.pid}/maps").read_text() else "glibc"
+def _read_allocator(process: "subprocess.Popen[bytes]") -> dict[str, str | None]:
+    folder = Path("/proc") / str(process.pid)
+    variables = dict(each.split("=", 1) for each in (folder / "environ").read_text().split("\0") if "=" in each)
+    name = "jemalloc" if "jemalloc" in (folder / "maps").read_text() else "glibc"
+    return {"name": name, "options": variables.get("MALLOC_CONF")}
 
 
 def _train(run: Path, said: IO[bytes]) -> "subprocess.Popen[bytes]":
     """Training that would go on for days."""
-    command = [sys.executable, "-m", "mnagt", "train", str(common.data_file("NCI1.zip")), "--device", "cpu"]
-    command += ["--epochs", "1000000", "--checkpoint-seconds", "5", "--out", str(run)]
+    command = [sys.executable, "-m", "mnagt", "train", str(common.data_file("NCI1.zip")), "--model", "mnagt"]
+    command += ["--device", "cpu", "--epochs", "1000000", "--checkpoint-seconds", "5", "--out", str(run)]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=one_thread, stdout=subprocess.DEVNULL, stderr=said)
 
