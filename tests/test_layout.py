@@ -60,7 +60,10 @@ MODULES = {module_of(path) for path in FILES}
 
 @cache
 def imports_of(path: Path) -> tuple[str, ...]:
-    """The modules of ``mnagt`` that a file imports, in functions too, but not those for type checkers only."""
+    """The modules of ``mnagt`` that a file imports, in functions too, but not those for type checkers only.
+
+    Those of the stub beside it are among them: a package imports them at first use (``mnagt.lazy``).
+    """
     found: list[str] = []
 
     def visit(node: ast.AST) -> None:
@@ -76,7 +79,9 @@ def imports_of(path: Path) -> tuple[str, ...]:
         for child in ast.iter_child_nodes(node):
             visit(child)
 
-    visit(ast.parse(path.read_text()))
+    for source in (path, path.with_suffix(".pyi")):
+        if source.exists():
+            visit(ast.parse(source.read_text()))
     return tuple(name for name in found if name in MODULES)
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from strategies import alone, assert_same, batches, random_batch
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches, Shape
+from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches
+from mnagt.graphs.padding import Shape
 from mnagt.tasks import NO_CLASS, Regression, SingleLabel
 
 anything = batches(

@@ -20,11 +20,12 @@ from strategies import (
 
 from mnagt.attention.mixers import MIXERS
 from mnagt.data.packed import PackedDataset
-from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches, Shape
+from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.molecules import MOLECULES
+from mnagt.graphs.padding import Shape
 from mnagt.inference.weights import load_tensors, load_weights, save_tensors
 from mnagt.models.registry import MODELS, build_model, full_settings
 from mnagt.nn.graph_model import GraphModel, resize_tables

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches, Shape
+from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import MOLECULES, TABLE_DESCRIPTORS
+from mnagt.graphs.padding import Shape
 from mnagt.models.registry import build_model
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.molecule_descriptors import MoleculeDescriptors

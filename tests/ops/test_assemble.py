@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from strategies import batches
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.padded_batches import NO_GRAPH, PADDING_GRAPH_SIZE, Layout, PaddedBatches, Shape
+from mnagt.data.padded_batches import NO_GRAPH, Layout, PaddedBatches
+from mnagt.graphs.padding import PADDING_GRAPH_SIZE, Shape
 from mnagt.ops.assemble import assemble
 from mnagt.tasks import Regression
 

@@ -125,6 +125,32 @@ def test_folders_and_patterns_stand_for_their_files(tmp_path):
     assert found(str(tmp_path / "in" / "b.csv"), str(tmp_path / "in")) == ["b.csv", "a.csv", "more/c.smi.gz"]
 
 
+def test_files_without_rows_spoil_no_others(model, tmp_path):
+    """Spark writes a part for each partition, also where it has no rows."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "part-0.csv").write_text("id,smiles,weight\n")
+    write_csv(tmp_path / "in" / "part-1.csv", 3)
+    (tmp_path / "in" / "part-2.csv").write_text("id,smiles,weight")
+    done = screen(model, [tmp_path / "in"], tmp_path / "out", jobs=1)
+    assert (done.files, done.rows) == (3, 3)
+    assert screen(model, [tmp_path / "in" / "part-0.csv"], tmp_path / "none", jobs=1).rows == 0
+
+
+def test_an_empty_part_of_parquet_has_no_shard(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"smiles": pyarrow.array([], pyarrow.string())}), tmp_path / "in.parquet")
+    assert cut_shards([scan_file(tmp_path / "in.parquet")], 1000, 1) == []
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.smi"])
+def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"smiles,x\rCCO,1\rC,2\r")
+    with pytest.raises(InputError, match=rf"{name}: its lines end in a carriage return alone; convert them"):
+        scan_file(tmp_path / name)
+
+
 @pytest.mark.parametrize(("name", "cut"), [("in.csv.gz", True), ("in.parquet", False)])
 def test_a_damaged_file_is_named(tmp_path, name, cut):
     pytest.importorskip("pyarrow")

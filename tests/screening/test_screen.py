@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,23 @@ def test_the_best_rows_are_those_of_all_shards(model, tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == ["a", "b", "f", *(f"m{n}" for n in range(9))]
     assert [int(row["line"]) for row in rows[:4]] == [2502, 2503, 2507, 2]
+
+
+def test_decimals_of_parquet_are_numbers(model, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    prices = pyarrow.array([Decimal("10.50"), None, Decimal("9.75")], pyarrow.decimal128(8, 2))
+    parquet.write_table(pyarrow.table({"smiles": ["CCO", "CC", "C"], "price": prices}), tmp_path / "in.parquet")
+    screen(model, [tmp_path / "in.parquet"], tmp_path / "out", ScreenConfig(top_k=1, by="price", lowest=True), jobs=1)
+    with (tmp_path / "out" / "top.csv").open() as file:
+        assert [(row["smiles"], row["price"]) for row in csv.DictReader(file)] == [("C", "9.75")]
+
+
+def test_a_column_without_numbers_is_named(model, tmp_path, caplog):
+    path = write_csv(tmp_path / "in.csv", 3)
+    screen(model, [path], tmp_path / "out", ScreenConfig(top_k=1, by="id"), jobs=1)
+    assert "no row has a number in 'id' (--by): top.csv has only its header" in caplog.text
 
 
 @pytest.mark.parametrize(

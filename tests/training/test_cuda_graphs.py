@@ -9,15 +9,16 @@ import torch
 
 from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
-from mnagt.data.padded_batches import Shape
 from mnagt.data.registry import load_dataset
 from mnagt.data.splits import random_split
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.padding import Shape
 from mnagt.inference.outputs import compute_outputs
 from mnagt.models.registry import MODELS, build_model, full_settings
+from mnagt.ops.cuda_graphs import _pause_garbage_collection
 from mnagt.runs.config import TrainConfig
 from mnagt.tasks import Regression
-from mnagt.training.cuda_graphs import CapturedOutputs, CapturedSteps, _pause_garbage_collection
+from mnagt.training.cuda_graphs import CapturedOutputs, CapturedSteps
 from mnagt.training.trainer import Trainer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -17,6 +17,7 @@ from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.graphs.adjacency import propagate
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
+from mnagt.nn.captured_backward import CapturedBackward
 from mnagt.nn.conv import MNAGTConv
 from mnagt.nn.convolutions import CONVOLUTIONS, GAT, GCN, GCNE, GIN, GINE, SAGE, Block
 from mnagt.nn.encoders import NodeEncoder
@@ -31,7 +32,6 @@ from mnagt.nn.readouts import Concat as ConcatReadout
 from mnagt.nn.readouts import Max as MaxReadout
 from mnagt.nn.readouts import Mean as MeanReadout
 from mnagt.nn.readouts import Sum as SumReadout
-from mnagt.training.captured_backward import CapturedBackward
 
 __all__ = [
     "BIASES",

@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def write_best(path: Path, rows: Sequence[BestRow]) -> None:
 def _to_number(value: Any) -> float | None:
     if isinstance(value, str):
         return parse_number(value)
-    is_number = isinstance(value, int | float) and not math.isnan(value)
+    is_number = isinstance(value, int | float | Decimal) and not math.isnan(value)
     return float(value) if is_number else None
 
 

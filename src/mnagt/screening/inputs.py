@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -107,8 +108,7 @@ def cut_shards(files: Sequence[tuple[InputFile, Sequence[int]]], most: int, at_l
     shards: list[Shard] = []
     for file, offsets in files:
         lines = file.rows + file.has_header
-        starts = range(0, file.rows, size)
-        for start, stop in zip(starts, [*starts[1:], lines], strict=True):
+        for start, stop in pairwise([*range(0, file.rows, size), lines]):
             first = max(0, start - file.has_header)
             offset = offsets[start // STRIDE] if offsets else 0
             shards.append(Shard(len(shards), file, first, stop - file.has_header - first, offset))
@@ -167,6 +167,8 @@ def _read_head(path: Path) -> tuple[tuple[str, ...], bool]:
     """The columns of a file of lines, and whether its first line is a header."""
     with explain_damage(path), open_lines(path) as file:
         lines = [file.readline(MAX_LINE).decode("utf-8-sig", "replace").rstrip("\r\n") for _ in range(_HEAD)]
+    if "\r" in lines[0]:
+        raise InputError(f"{path}: its lines end in a carriage return alone; convert them (tr '\\r' '\\n')")
     delimiter = find_delimiter(path, lines[0])
     width = len(split_line(lines[0], delimiter, None)[0])
     whole = [line for line in lines[1:] if line and not split_line(line, delimiter, width)[1]]

@@ -142,6 +142,8 @@ def _screen_shards(job: Screen, shards: Sequence[Shard], progress: Progress, job
             report.add(shard.rows)
     if job.config.top_k:
         write_best(out / BEST, progress.best)
+        if not progress.best:
+            _log.warning("no row has a number in %s (--by): %s has only its header", quote(job.config.by or ""), BEST)
 
 
 class _Report:

@@ -1,10 +1,8 @@
 """Training steps and evaluations on a GPU, captured as CUDA graphs and replayed: one launch for a thousand kernels."""
 
-import gc
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches, Shape
+from mnagt.data.padded_batches import NO_GRAPH, PaddedBatches
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.padding import Shape
 from mnagt.inference.outputs import Reduce
+from mnagt.ops.cuda_graphs import capture
 
 HEADROOM = (0.5, 1.5, 3.5)
 """Shapes are made for batches that are larger than average by so many standard deviations."""
@@ -91,74 +91,15 @@ class CapturedOutputs:
         parts = list(dataset.batches(graphs, batch_size))
         self._order = torch.cat([some for some, _ in parts]).argsort()[position].to(dataset.device)
         self._batches = [batch for _, batch in parts]  # the CUDA graph reads them at their addresses
-        self._graph, was_training = torch.cuda.CUDAGraph(), model.training
+        was_training = model.training
         model.eval()
         with torch.no_grad():
-            with _warm_up(dataset.device):
-                for batch in self._batches:
-                    model(batch)
-            with _pause_garbage_collection(), torch.cuda.graph(self._graph, stream=_capture_stream(dataset.device)):
-                self._out = torch.cat([reduce(model(batch).float()) for batch in self._batches])
+            self._graph = capture(partial(self._evaluate, model, reduce), dataset.device)
         model.train(was_training)
+
+    def _evaluate(self, model: nn.Module, reduce: Reduce) -> None:
+        self._out = torch.cat([reduce(model(batch).float()) for batch in self._batches])
 
     def __call__(self) -> Float[Tensor, "some outputs"]:
         self._graph.replay()
         return self._out[self._order]
-
-
-def capture(
-    step: Callable[[], None], device: torch.device, pool: tuple[int, int], state: Callable[[], Iterable[Tensor]]
-) -> torch.cuda.CUDAGraph:
-    """``step`` as a CUDA graph with its memory in ``pool``. It runs once before, as a warm-up.
-
-    What the warm-up does to the random generator and to the tensors that ``state`` gives is undone. Other threads, such
-    as one that pins memory, may go on meanwhile.
-    """
-    graph = torch.cuda.CUDAGraph()
-    with _warm_up(device), _restore_state(device, state):
-        step()
-    where = {"pool": pool, "stream": _capture_stream(device), "capture_error_mode": "thread_local"}
-    with _pause_garbage_collection(), torch.cuda.graph(graph, **where):
-        step()
-    return graph
-
-
-@contextmanager
-def _restore_state(device: torch.device, state: Callable[[], Iterable[Tensor]]) -> Iterator[None]:
-    """Undo what the block does to the state and the random generator."""
-    before = [tensor.detach().to("cpu", copy=True) for tensor in state()]
-    random_state = torch.cuda.get_rng_state(device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_rng_state(random_state, device)
-        for tensor, old in zip(state(), before, strict=True):
-            tensor.detach().copy_(old)
-
-
-@contextmanager
-def _warm_up(device: torch.device) -> Iterator[None]:
-    """A warm-up on the stream that captures: kernels are compiled, and cuBLAS allocates the stream's workspace."""
-    side, usual = _capture_stream(device), torch.cuda.current_stream(device)
-    side.wait_stream(usual)
-    with torch.cuda.stream(side):
-        yield
-    usual.wait_stream(side)
-
-
-@contextmanager
-def _pause_garbage_collection() -> Iterator[None]:
-    """Freeing a CUDA graph while another is captured ends the capture with an error (pytorch/pytorch#161037)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@cache
-def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream that captures."""
-    return torch.cuda.Stream(device)

@@ -12,6 +12,9 @@ from torch_geometric.nn import GINEConv, GraphConv, GraphNorm, LayerNorm, global
 
 import mnagt.nn as mnn
 from mnagt.errors import InputError
+from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.padding import Shape
+from mnagt.nn.captured_backward import Slots, _copy_into, _pad
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DIM = 6
@@ -157,3 +160,15 @@ def test_batches_share_a_shape_that_holds_them():
     for seed in range(4):
         backward(draw([5, 1 + seed, 7], seed))
     assert len(backward._captured) == 1
+
+
+@pytest.mark.parametrize("name", ["kind", "edge_attr"])
+def test_a_column_that_only_some_batches_have_is_named(name):
+    data, without = draw([5, 1, 7], 0), draw([5, 1, 7], 0)
+    del without[name]
+    graph, slots = GraphBatch.from_edges(data.edge_index, batch=data.batch), Slots(Shape(3, 256, 256), 64, True)
+    full, less = _pad(data, graph, slots), _pad(without, graph, slots)
+    with pytest.raises(InputError, match=rf"data.{name} is not there, and was \[256"):
+        _copy_into(full, less)
+    with pytest.raises(InputError, match=rf"data.{name} is \[256.*, and was not there"):
+        _copy_into(less, full)

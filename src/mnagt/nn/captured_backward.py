@@ -12,12 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt import ops
-from mnagt.data.padded_batches import PADDING_GRAPH_SIZE, Shape, pad_batch
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch, Padding
+from mnagt.graphs.padding import PADDING_GRAPH_SIZE, Shape, pad_batch
 from mnagt.nn.graph_inputs import keep_graph_batch
+from mnagt.ops.cuda_graphs import capture
 from mnagt.ops.functional import batch_norm
-from mnagt.training.cuda_graphs import capture
 
 HEADROOM = 1.1
 """A shape is made for batches with so many times the nodes and edges of the first that needs it."""
@@ -206,14 +206,15 @@ def _pad_rows(value: Tensor, rows: int) -> Tensor:
 
 
 def _copy_into(inputs: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
-    for name, value in tensors.items():
-        if name not in inputs or inputs[name].shape != value.shape:
-            before = list(inputs[name].shape) if name in inputs else "not there"
+    """Copy the tensors of a batch into those that were captured."""
+    for name in {**inputs, **tensors}:
+        before, now = (list(each[name].shape) if name in each else "not there" for each in (inputs, tensors))
+        if before != now:
             raise InputError(
-                f"data.{name} is {list(value.shape)}, and was {before} in the batch that was captured; only rows of "
+                f"data.{name} is {now}, and was {before} in the batch that was captured; only rows of "
                 "nodes, edges and graphs may change: leave it out, by exclude_keys of the DataLoader"
             )
-        inputs[name].copy_(value, non_blocking=True)
+        inputs[name].copy_(tensors[name], non_blocking=True)
 
 
 def _assemble(data: Any, tensors: Mapping[str, Tensor], slots: Slots) -> tuple[Any, GraphBatch]:
