@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,19 +63,24 @@ def data_root() -> Path:
 
 
 @pytest.fixture
-def _own_tables() -> Iterator[None]:
-    """What a page or a plugin registers is gone after the test."""
+def _own_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page or a plugin registers is gone after the test, and so is the plugin."""
     from mnagt import MODELS
     from mnagt.attention.kernels import KERNELS
     from mnagt.attention.mixers import MIXERS
     from mnagt.data.registry import DATASETS
     from mnagt.nn.readouts import READOUTS
+    from mnagt.plugins import VARIABLE, _import, list_plugins
     from mnagt.registry import TASK_CHOICES
     from mnagt.tasks import TASKS
 
     tables: list[dict[str, Any]] = [MODELS, DATASETS, KERNELS, MIXERS, READOUTS, TASKS]
     before, choices = [dict(table) for table in tables], list(TASK_CHOICES)
+    monkeypatch.setenv(VARIABLE, "")  # a command may add to it
     yield
+    for name in list_plugins():
+        sys.modules.pop(name, None)
+    _import.cache_clear()
     TASK_CHOICES[:] = choices
     for table, entries in zip(tables, before, strict=True):
         table.clear()

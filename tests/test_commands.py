@@ -181,6 +181,7 @@ def desk(tmp_path_factory):
         if any(not any(part in line for part in SLOW) for block in blocks for line in block.commands())
     ],
 )
+@pytest.mark.usefixtures("_own_tables")
 def test_commands_of_the_docs_run(page, desk, tmp_path, monkeypatch):
     """One after the other, in a folder with the files of a reader."""
     monkeypatch.chdir(tmp_path)
@@ -305,6 +306,7 @@ SLOW_COMMANDS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", SLOW_COMMANDS)
+@pytest.mark.usefixtures("_own_tables")
 def test_every_command_of_a_page_runs(page, desk, tmp_path, monkeypatch):
     """All lines of the page, those of the quick test too."""
     monkeypatch.chdir(tmp_path)

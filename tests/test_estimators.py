@@ -250,7 +250,7 @@ def test_mistakes_are_told():
         GraphClassifier(**TINY).fit(GRAPHS, KINDS[:3])
     with pytest.raises(InputError, match="one class only, 'x'"):
         GraphClassifier(**TINY).fit(GRAPHS, ["x"] * 24)
-    with pytest.raises(InputError, match="expected SMILES, graphs of networkx"):
+    with pytest.raises(InputError, match=r"expected SMILES \(or tuples of them\), graphs of networkx"):
         GraphClassifier(**TINY).fit(np.zeros((3, 2)), [0, 1, 0])
     with pytest.raises(InputError, match="no setting 'width'"):
         GraphClassifier("gin", settings={"width": 3}).fit(GRAPHS, KINDS)

@@ -53,9 +53,10 @@ REFUSED = {
     "sagpool",
     "morgan-forest",
     "descriptor-boosting",
+    "mnagt-ensemble",
 }
 """They look at each graph's pairs of nodes, add nodes or drop some: sizes that hang on what the tensors hold. The last
-needs RDKit."""
+two need RDKit."""
 NO_DEPTH = ("sortpool", "grover", "counts", "wl-linear")
 """Models that have no layers, or whose layers are not to be two."""
 

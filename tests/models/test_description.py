@@ -11,6 +11,7 @@ from mnagt.models.registry import MODELS, build_model
 
 PARTS = {
     "mnagt": ("GnnHop(0), GnnHop(1)", "adaptive", "-", "GIN block"),
+    "mnagt-ensemble": ("GnnHop(0), GnnHop(1)", "adaptive", "-", "GINE block"),
     "mnagt-wl": ("GnnHop(0), GnnHop(1)", "adaptive", "-", "GIN block"),
     "mnagt-paper": ("Hop(0), Hop(1), Hop(2)", "adaptive", "-", "ÂX"),
     "transformer": ("Hop(0)", "-", "-", "X"),
@@ -27,7 +28,7 @@ OWN_STACK = {"gt", "graphormer", "gps"}
 
 @pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.family == "transformer"])
 def test_parts_are_those_of_the_built_model(name):
-    parts = describe_parts(build_model(name, {}, Features(), 1))
+    parts = describe_parts(build_model(name, {}, MODELS[name].reads or Features(), 1))
     assert parts == PARTS.get(name)
     assert (parts is None) == (name in OWN_STACK)
     module = import_module(MODELS[name].build.__module__)

@@ -147,7 +147,7 @@ def test_what_cannot_be_fitted_is_refused(config, said, mutag, tmp_path):
 
 def test_words_are_refused(mutag):
     words = with_task(mutag, SubTokens(("get", "set")), torch.tensor([[word_key("get")], [word_key("set")]] * 94))
-    with pytest.raises(InputError, match="wl-linear predicts classes, labels and numbers, and the task is sub-tokens"):
+    with pytest.raises(InputError, match="wl-linear predicts classes, labels or numbers, and the task is sub-tokens"):
         train(CONFIG, dataset=words)
 
 
