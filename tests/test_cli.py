@@ -657,8 +657,8 @@ ENDLESS = {"serve", "completion"}
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_next_steps_are_commands_with_arguments_of_the_command(name):
-    words = COMMANDS[name].next_step.format(model=["runs/mine"], dataset="my.csv", new="NEW.csv").split()
-    assert words[:1] == ["mnagt"] or name in {"quickstart", "train", "compare", "tune", "data", "pack", *ENDLESS}
+    words = COMMANDS[name].next_step.format(model=["runs/mine"], dataset="my.csv", new="NEW.csv", out="x").split()
+    assert words[:1] == ["mnagt"] or name in {"quickstart", "train", "compare", "tune", "reproduce", *ENDLESS}
     assert not words or words[1] in COMMANDS
 
 
@@ -673,6 +673,7 @@ def test_the_nearest_file_and_column_are_proposed(tmp_path, refused):
 
 def test_the_quickstart_prints_one_screen_and_opens_its_report(tmp_path, monkeypatch, capsys):
     opened = []
+    monkeypatch.chdir(tmp_path)  # where there is no examples/amines.csv
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
     monkeypatch.setattr("shutil.which", lambda name: None)  # as after `make quickstart`
     words = ["quickstart", "--epochs", "1", "--folds", "3", "--jobs", "1", "--open", "--out", str(tmp_path / "out")]
@@ -683,6 +684,7 @@ def test_the_quickstart_prints_one_screen_and_opens_its_report(tmp_path, monkeyp
     for name in ("majority class", "wl-linear", "gin", "mnagt"):
         assert sum(line.startswith(f"  {name} ") for line in lines) == 1
     assert opened == [(tmp_path / "out" / "report.html").as_uri()]
+    assert lines[-1].strip() == "mnagt train MY.csv --target COLUMN"
     activate = Path(sys.prefix, "bin", "activate")
     assert any(line.startswith("next    . ") for line in lines) == activate.is_file()
     explain = next(line for line in lines if "mnagt explain" in line).split("mnagt ", 1)[1]

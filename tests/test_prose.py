@@ -55,8 +55,10 @@ def test_pages_count_the_models():
     others = len(MODELS) - 2  # than mnagt and mnagt-paper
     assert {int(n) for page in pages for n in re.findall(r"(\d+) other models", page)} == {others}
     assert {
-        int(n) for n in re.findall(r"(\d+), one training loop", pages[2]) + re.findall(r"one model of (\d+)", pages[2])
+        int(n) for n in re.findall(r"(\d+) on the same splits", pages[2]) + re.findall(r"one model of (\d+)", pages[2])
     } == {len(MODELS)}
+    assert "scikit-learn fits three" in pages[2]
+    assert sum(entry.is_fitted_by_sklearn for entry in MODELS.values()) == 3
 
 
 def test_the_readme_runs(tmp_path, monkeypatch, capsys):

@@ -288,6 +288,7 @@ def test_the_command_prints_a_table_and_writes_a_report(tmp_path, capsys):
     assert printed.out.splitlines()[0].split()[1:3] == ["MUTAG,", "ours"]
     assert "MUTAG, ours, without duplicates" in printed.out.splitlines()[0]
     assert "no figure here is a result" in printed.out
+    assert printed.out.endswith("next    mnagt reproduce table1\n")
     assert {path.name for path in tmp_path.iterdir()} == {"trials.jsonl", "report.html", "table1.md", "figures"}
     assert main([*words, "--out", str(tmp_path), "--report-only"]) == 0
     assert capsys.readouterr().out == printed.out

@@ -123,10 +123,11 @@ COMMANDS = {
         "run the paper's experiments and compare tables and figures",
         experiments.run_reproduce,
         experiments.reproduce_options,
-        "mnagt train MUTAG --model gin",
     ),
-    "data": Command("make a data set: Python functions, from source", listing.run_data, listing.data_options),
-    "pack": Command("make a data set larger than memory", listing.run_pack, listing.pack_options),
+    "data": Command(
+        "make a data set: Python functions, from source", listing.run_data, listing.data_options, "mnagt train {out}"
+    ),
+    "pack": Command("make a data set larger than memory", listing.run_pack, listing.pack_options, "mnagt train {out}"),
     "datasets": Command("list the data sets", listing.run_datasets, next_step="mnagt train MUTAG"),
     "models": Command("list the models", listing.run_models, next_step="mnagt train MUTAG --model gin"),
     "info": Command("versions, devices, folders", listing.run_info, next_step="mnagt quickstart"),

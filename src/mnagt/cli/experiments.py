@@ -255,4 +255,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
     print_table(*build_table(findings))
     for line in (*list_notices(findings), *summarise_datasets(findings), f"report  {out / 'report.html'}"):
         print(f"\n{line}")
+    if args.quick or not args.report_only:
+        again = "the same command with --report-only writes the report again"
+        print(f"next    {f'mnagt reproduce {args.experiment}' if args.quick else again}")
     return 2 if findings.problems else 0

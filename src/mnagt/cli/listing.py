@@ -33,7 +33,7 @@ def run_data(args: argparse.Namespace) -> None:
         print(f"not read: {skipped}", file=sys.stderr)
     if len(report.skipped) > MAX_SKIPPED:
         print(f"not read: {len(report.skipped) - MAX_SKIPPED:,} more", file=sys.stderr)
-    print(f"written to {args.out}; try: mnagt train {args.out}")
+    print(f"written to {args.out}")
 
 
 def pack_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -56,7 +56,7 @@ def run_pack(args: argparse.Namespace) -> None:
     )
     shuffled = f"shuffled by blocks of {dataset.block:,}" if dataset.block else "shuffled fully"
     print(f"{len(dataset):,} graphs, {dataset.nbytes / 2**20:,.1f} MiB, {dataset.task.kind}; {shuffled}")
-    print(f"written to {args.out}; try: mnagt train {args.out}")
+    print(f"written to {args.out}")
 
 
 def run_datasets(args: argparse.Namespace) -> None:

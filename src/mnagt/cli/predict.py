@@ -273,4 +273,5 @@ def run_serve(args: argparse.Namespace) -> None:
         from mnagt.serve.app import serve
     except ImportError:
         raise InputError("the service needs packages that are not installed: pip install 'mnagt[serve]'") from None
-    serve(args.model, config, say=lambda line: print(line, flush=True))
+    ask = "open it in a browser to try it; /openapi.json describes requests"
+    serve(args.model, config, say=lambda address: print(f"{address}\n{ask}", flush=True))

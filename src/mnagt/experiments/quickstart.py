@@ -220,7 +220,8 @@ def _report_summary(evidence: Evidence, out: Path, say: Callable[[str], None]) -
         say(f"  no. {m.number:3}, {len(m.graph.nodes):2} atoms: {words:33} {is_right}")
     say(f"\nmodel   {out / 'model'}\nreport  {out / 'report.html'}\ntook    {clock(evidence.seconds)}")
     explain = f"mnagt explain {out / 'model'} {DATASET} --graphs {evidence.molecules[0].number} --out why.html"
-    commands = [*_list_activation(), explain, "mnagt train my.csv --smiles smiles --target active"]
+    table = "examples/amines.csv --target amine" if Path("examples/amines.csv").is_file() else "MY.csv --target COLUMN"
+    commands = [*_list_activation(), explain, f"mnagt train {table}"]
     say("next    " + "\n        ".join(commands))
 
 
