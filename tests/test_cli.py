@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -114,11 +115,19 @@ def test_train_explains_the_settings_of_the_model_at_hand(capsys):
         assert lacks not in told
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_told_and_the_same_everywhere(capsys):
     with pytest.raises(SystemExit) as exit:
         main(["--version"])
     assert exit.value.code == 0
-    assert capsys.readouterr().out.startswith("mnagt 0.")
+    version = capsys.readouterr().out.split()[1]
+    root = Path(__file__).parents[1]
+    released = re.findall(r"^## \[(\d\S*)\] - (\S+)$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    citation = (root / "CITATION.cff").read_text()
+    assert released == (version, *re.findall(r"^date-released: (\S+)$", citation, re.MULTILINE))
+    assert f'version = "{version}"' in (root / "pyproject.toml").read_text()
+    assert f"version: {version}\n" in citation
+    assert f"version = {{{version}}}" in (root / "docs" / "cite.md").read_text()
+    assert f"image: mnagt:{version}\n" in (root / "deploy" / "kubernetes.yaml").read_text()
 
 
 def test_lists_name_what_there_is(done):

@@ -1,4 +1,4 @@
-"""What version 0.1 saved is still read: model folders, runs, recipes, ledgers, studies, options."""
+"""What older versions saved is still read: model folders, runs, recipes, ledgers, studies, options."""
 
 import csv
 import io
@@ -65,6 +65,19 @@ def assert_same_table(found: str, wanted: str) -> None:
 def test_a_saved_model_predicts_as_it_did(name, dataset, words, unpack, capsys):
     assert main(["predict", str(unpack(name)), dataset, *words]) == 0
     assert_same_table(capsys.readouterr().out, (FIXTURES / f"{name}.csv").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "words"),
+    [("classes", "MUTAG", ["--level", "0.9", "--graphs", "0,1,2,3,4,5,6,7,8,9"]), ("numbers", "molecules.csv", ["--level", "0.8"])],
+)
+def test_a_model_of_version_0_2_predicts_as_it_did(name, dataset, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "molecules.csv").write_bytes((FIXTURES / "molecules.csv").read_bytes())
+    saved = FIXTURES.parent / "v0.2"
+    zipfile.ZipFile(saved / f"{name}.zip").extractall()
+    assert main(["predict", name, dataset, *words]) == 0
+    assert_same_table(capsys.readouterr().out, (saved / f"{name}.csv").read_text())
 
 
 @pytest.mark.parametrize("name", ["classes", "numbers", "tasks"])
