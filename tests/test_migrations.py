@@ -69,7 +69,10 @@ def test_a_saved_model_predicts_as_it_did(name, dataset, words, unpack, capsys):
 
 @pytest.mark.parametrize(
     ("name", "dataset", "words"),
-    [("classes", "MUTAG", ["--level", "0.9", "--graphs", "0,1,2,3,4,5,6,7,8,9"]), ("numbers", "molecules.csv", ["--level", "0.8"])],
+    [
+        ("classes", "MUTAG", ["--level", "0.9", "--graphs", "0,1,2,3,4,5,6,7,8,9"]),
+        ("numbers", "molecules.csv", ["--level", "0.8"]),
+    ],
 )
 def test_a_model_of_version_0_2_predicts_as_it_did(name, dataset, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
