@@ -1,7 +1,8 @@
 """What goes wrong through the user's input, told in one line."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -12,6 +13,17 @@ class InputError(ValueError):
     Traceback (most recent call last):
     mnagt.errors.InputError: epochs must be at least 1, got 0
     """
+
+
+@contextmanager
+def explain_missing(what: str, extra: str) -> Iterator[None]:
+    """Within the block, a package that is not installed is an error: ``what`` needs it, and ``extra`` installs it."""
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "a package").partition(".")[0]
+        remedy = f"pip install 'mnagt[{extra}]'"
+        raise InputError(f"{what} needs {package}, which is not installed: {remedy}") from None
 
 
 def join_names(names: Iterable[str], most: int = 300) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mnagt.cli.experiments import engine_options, read_ray
 from mnagt.cli.options import add_options, print_scores, print_table, read_options
 from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs, reaction_option
-from mnagt.errors import InputError, count
+from mnagt.errors import InputError, count, explain_missing
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
 from mnagt.serve.config import ServeConfig
@@ -269,9 +269,7 @@ def run_serve(args: argparse.Namespace) -> None:
     on, to this machine only unless --host says otherwise. MNAGT_TOKEN may hold the token."""
     config = ServeConfig(**read_options(args, ServeConfig))
     config = replace(config, token=config.token or os.environ.get("MNAGT_TOKEN", ""))
-    try:
+    with explain_missing("the service", "serve"):
         from mnagt.serve.app import serve
-    except ImportError:
-        raise InputError("the service needs packages that are not installed: pip install 'mnagt[serve]'") from None
     ask = "open it in a browser to try it; /openapi.json describes requests"
     serve(args.model, config, say=lambda address: print(f"{address}\n{ask}", flush=True))

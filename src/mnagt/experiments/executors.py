@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from mnagt.errors import InputError
+from mnagt.errors import InputError, explain_missing
 from mnagt.plugins import list_plugins, load_plugins
 from mnagt.settings import Gt, Le, PositiveInt, Settings
 from mnagt.version import __version__
@@ -218,10 +218,8 @@ def _work_remotely(
 def _connect(config: RayConfig) -> Iterator[Any]:
     """The module ``ray``, connected to the cluster, or to one that ends with the block."""
     os.environ.update(RAY_ENVIRONMENT)  # read when it is imported
-    try:
+    with explain_missing("--engine ray", "ray"):
         import ray
-    except ImportError:
-        raise InputError("Ray is not installed: pip install 'mnagt[ray]'") from None
     options = {} if config.address else {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         if config.address and "://" not in config.address and ":" in config.address:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnagt.data.packed import PackedDataset
-from mnagt.errors import InputError
+from mnagt.errors import InputError, explain_missing
 from mnagt.experiments.config import TuneConfig
 from mnagt.experiments.ledger import comparable_settings, read_recorded_config, resolve_config
 from mnagt.experiments.tune_result import START
@@ -35,10 +35,8 @@ OPENINGS = 5
 
 def import_optuna() -> Any:
     """The module, with its log messages below warnings turned off."""
-    try:
+    with explain_missing("a search", "tune"):
         import optuna
-    except ImportError:
-        raise InputError("Optuna is not installed: pip install 'mnagt[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

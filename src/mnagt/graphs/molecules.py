@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mnagt.errors import InputError
+from mnagt.errors import InputError, explain_missing
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 
@@ -125,13 +125,9 @@ def morgan_identifiers(graph: GraphBatch, radius: int) -> Int[Tensor, "atoms rad
     tensor([[2246728737,         -1],
             [ 864662311, 1533899907]])
     """
-    try:
+    with explain_missing("a Morgan fingerprint", "molecules"):
         from rdkit.Chem.rdFingerprintGenerator import AdditionalOutput, GetMorganGenerator
         from rdkit.rdBase import BlockLogs
-    except ImportError:
-        raise InputError(
-            "Morgan fingerprints need RDKit, which is not installed: pip install 'mnagt[molecules]'"
-        ) from None
     generator, collected = GetMorganGenerator(radius=radius), AdditionalOutput()
     collected.AllocateBitInfoMap()
     identifiers = torch.full((graph.num_nodes, radius + 1), -1)
@@ -153,11 +149,9 @@ def rdkit_descriptors(graph: GraphBatch, count: int) -> Float[Tensor, "atoms des
     >>> rdkit_descriptors(read_smiles(["CO"]).graphs.batch(torch.tensor([0])), 217).shape
     torch.Size([2, 217])
     """
-    try:
+    with explain_missing("a descriptor", "molecules"):
         from rdkit.Chem import Descriptors, GetSymmSSSR
         from rdkit.rdBase import BlockLogs
-    except ImportError:
-        raise InputError("descriptors need RDKit, which is not installed: pip install 'mnagt[molecules]'") from None
     compute = [each for _, each in Descriptors.descList[:count]]
     found = torch.full((graph.num_nodes, count), torch.nan)
     with BlockLogs():

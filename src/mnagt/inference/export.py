@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.errors import InputError
+from mnagt.errors import InputError, explain_missing
 from mnagt.files import write_atomically
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import ENCODINGS
@@ -40,7 +40,6 @@ MAX_MEMORY = 2**32
 TOLERANCE = 1e-4
 """How far an export's outputs may lie from the model's own: this much, and this share of them."""
 
-_MISSING = "ONNX needs packages that are not installed: pip install 'mnagt[export]'"
 _TRACED = (5, 1, 4, 2, 7, 3)
 CHECKED_SIZES = ((1,), (1, 1), (1, 11, 3, 1, 6), (23,))
 """Sizes of the graphs that are traced, and of those that an export is checked on."""
@@ -60,10 +59,8 @@ def export_onnx(model: TrainedModel | Path | str, path: Path | str) -> None:
     >>> export_onnx("runs/mutag", "mutag.onnx")  # doctest: +SKIP
     """
     trained, path = _load(model), Path(path)
-    try:
+    with explain_missing("ONNX", "export"):
         import onnxscript  # noqa: F401
-    except ImportError:
-        raise InputError(_MISSING) from None
     program, inputs = _trace(trained)
     with _without_messages(), write_atomically(path) as scratch:
         try:
@@ -168,10 +165,8 @@ class OnnxModel(nn.Module):
 
     def __init__(self, path: Path | str, trained: TrainedModel, *, threads: int = 1) -> None:
         super().__init__()
-        try:
+        with explain_missing("ONNX", "export"):
             import onnxruntime
-        except ImportError:
-            raise InputError(_MISSING) from None
         _limit_memory()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = threads, 4  # errors are raised

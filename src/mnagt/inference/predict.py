@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from mnagt.data.registry import find_graph_reader, is_molecule_table, load_datas
 from mnagt.data.splits import PARTS
 from mnagt.data.table_config import TableConfig
 from mnagt.devices import pick_device
-from mnagt.errors import InputError, join_names
+from mnagt.errors import InputError, explain_missing, join_names
 from mnagt.files import write_atomically, write_record
 from mnagt.graphs.molecules import choose_row_format, find_molecule_format
 from mnagt.inference.calibration import Calibration, fit_calibration
@@ -235,8 +234,9 @@ def embed_to(
     """
     if out.suffix not in (".npy", ".parquet"):
         raise InputError(f"{out}: vectors are written as .npy or .parquet; choose such a name")
-    if out.suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise InputError(f"{out}: Parquet needs pyarrow, which is not installed: pip install 'mnagt[parquet]'")
+    if out.suffix == ".parquet":
+        with explain_missing(f"{out}: Parquet", "parquet"):
+            import pyarrow
     trained = load_model(folder)
     selected = select_graphs(trained, dataset, graphs=graphs, smiles=smiles, descriptors=descriptors)
     if len(selected.indices) == 0:

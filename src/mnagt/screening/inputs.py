@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from mnagt.data.readers.text_table import find_delimiter, parse_table
-from mnagt.errors import InputError, join_names
+from mnagt.errors import InputError, explain_missing, join_names
 from mnagt.screening.lines import MAX_LINE, split_line
 
 TEXTS = (".csv", ".tsv", ".smi", ".smiles")
@@ -141,10 +140,8 @@ def check_unchanged(file: InputFile) -> None:
 
 def import_parquet(path: str | Path) -> Any:
     """The module that reads and writes Parquet, or an error that says how to get it."""
-    if find_spec("pyarrow") is None:
-        raise InputError(f"{path}: Parquet needs pyarrow, which is not installed: pip install 'mnagt[parquet]'")
-    from pyarrow import parquet
-
+    with explain_missing(f"{path}: Parquet", "parquet"):
+        from pyarrow import parquet
     return parquet
 
 

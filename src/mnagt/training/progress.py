@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
-from mnagt.errors import InputError
+from mnagt.errors import explain_missing
 from mnagt.files import write_error, write_text
 
 METRICS = "metrics.jsonl"
@@ -118,10 +118,8 @@ class RunLogs(ExitStack, Reporter):
         super().__init__()
         self.folder, self.shown, self._file, self._board = folder, shown, None, None
         if tensorboard and folder is not None:
-            try:
+            with explain_missing("a log for TensorBoard", "tensorboard"):
                 from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise InputError("TensorBoard is not installed: pip install 'mnagt[tensorboard]'") from None
             self._board = SummaryWriter(str(folder / "tensorboard"))
             self.callback(self._board.close)
         self.callback(shown.end)

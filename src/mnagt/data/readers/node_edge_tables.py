@@ -15,7 +15,7 @@ from mnagt.data.archives import MAX_PARSED_BYTES
 from mnagt.data.readers.attribute_columns import AttributeColumns, category_name
 from mnagt.data.readers.attributed_graphs import AttributedGraphs
 from mnagt.data.readers.text_table import Table, read_table
-from mnagt.errors import InputError, join_names, quote
+from mnagt.errors import InputError, explain_missing, join_names, quote
 from mnagt.files import check_file_size
 from mnagt.tasks.target_column import MISSING
 
@@ -143,12 +143,8 @@ def _parse_values(texts: list[str]) -> list[Any]:
 
 
 def _read_parquet(path: Path) -> dict[str, list[Any]]:
-    try:
+    with explain_missing(f"{path}: Parquet", "parquet"):
         from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise InputError(
-            f"{path}: Parquet needs pyarrow, which is not installed: pip install 'mnagt[parquet]'"
-        ) from None
     try:
         with parquet.ParquetFile(path) as file:
             _check_parquet(path, file.metadata)

@@ -30,7 +30,7 @@ from mnagt.data.readers import rdkit_worker
 from mnagt.data.readers.ogb import Links, pack_molecules
 from mnagt.data.readers.rdkit_worker import split_reaction
 from mnagt.data.splits import Split, ordered_group_split
-from mnagt.errors import InputError, quote
+from mnagt.errors import InputError, explain_missing, quote
 from mnagt.graphs.molecules import MOLECULES, MoleculeFormat
 
 VERSION = "smiles-1"
@@ -267,10 +267,8 @@ def find_duplicates(smiles: Sequence[str], *, workers: int | None = None) -> Int
 
 def rdkit_version() -> str:
     """The version of RDKit, or an error that says how to get it."""
-    try:
+    with explain_missing("reading molecules", "molecules"):
         from rdkit import __version__
-    except ImportError:
-        raise InputError("molecules need RDKit, which is not installed: pip install 'mnagt[molecules]'") from None
     return __version__
 
 
