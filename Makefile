@@ -35,8 +35,9 @@ pictures: .venv/dev  ## pictures of README and docs
 notebooks: .venv/dev  ## run the notebooks and store what they print and draw
 	OMP_NUM_THREADS=1 $(BIN)/python tools/run_notebooks.py
 
-prose: .venv/dev  ## retired words and long sentences in README and docs
+prose: .venv/dev  ## retired words, phrases that are not used, and long sentences in pages and notebooks
 	$(BIN)/python tools/prose.py
+	$(BIN)/python -m pytest -q tests/test_vocabulary.py
 
 docs: .venv/dev  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

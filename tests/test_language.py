@@ -19,11 +19,20 @@ def test_pages_have_no_long_sentence(page):
 def test_code_tables_and_links_are_no_sentences():
     text = "One `a b c` here. Two\nlines: [three](four.md)!\n\n```sh\nfive six.\n```\n\n| a | b |\n\n- item\n- other\n"
     assert prose.list_sentences(text) == ["One CODE here.", "Two lines:", "three!", "- item", "- other"]
+    assert prose.list_sentences("**Bold.** Two.") == ["**Bold.", "Two."]
+
+
+def test_changelog_and_notebooks_are_read():
+    assert {"CHANGELOG.md", "SECURITY.md", "engineer.ipynb"} <= {page.name for page in prose.list_pages()}
+    newest = prose.read_page(ROOT / "CHANGELOG.md")
+    assert newest.startswith("# Changelog")
+    assert newest.count("\n## [") == 2
+    assert "import" not in prose.read_page(ROOT / "notebooks" / "engineer.ipynb")
 
 
 def test_a_long_sentence_and_a_boast_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(prose, "ROOT", tmp_path)
-    (tmp_path / "page.md").write_text("word " * 41 + "end.\n\nThis is state-of-the-art.\n")
+    (tmp_path / "page.md").write_text("word " * 25 + "end.\n\nThis is state-of-the-art.\n")
     boast, long = prose.check_page(tmp_path / "page.md")
     assert boast.startswith("page.md:3: 'state-of-the-art'")
-    assert "42 words" in long
+    assert "26 words" in long

@@ -1,16 +1,17 @@
-"""Checks the language of README and docs: phrases that are not used, and sentences of more than LIMIT words.
+"""Checks the language of pages and notebooks: phrases that are not used, and sentences of more than LIMIT words.
 
     python tools/prose.py [FILE ...]
 
-Retired names are the matter of tests/test_vocabulary.py.
+Of the changelog only the newest release is read. Retired names are the matter of tests/test_vocabulary.py.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LIMIT = 40
+LIMIT = 25
 SKIPPED = {"log.md", "glossary.md", "api.md"}
 """Records, tables and signatures."""
 CONFUSED = {
@@ -19,6 +20,8 @@ CONFUSED = {
     r"\b(questions|answers) (of|for) (the|a) model\b": "tasks and predictions",
     r"\bvery unique\b": "unique",
     r"\bstate[- ]of[- ]the[- ]art\b": "name the row that is highest",
+    r"\bgo(es)? by\b": "say what is used",
+    r"\btold (from|apart)\b|\bto be told\b": "say that they are level, or how they differ",
     r"\b(blazing|lightning)[- ]fast\b": "give the ratio and the row",
 }
 """Phrases that are not used, and what to say."""
@@ -31,12 +34,21 @@ def list_sentences(text: str) -> list[str]:
     lines = [line for line in text.splitlines() if not re.match(r"\s*(\||#|<|!\[|    )", line)]
     paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", "\n".join(lines))
     words = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "CODE", each)) for each in paragraphs]
-    return [s for each in words for s in re.split(r"(?<=[.!?:;])\s+", " ".join(each.split())) if s]
+    return [s for each in words for s in re.split(r"(?<=[.!?:;])(?:\*\*)?\s+", " ".join(each.split())) if s]
+
+
+def read_page(path: Path) -> str:
+    """The text of a page, the Markdown of a notebook, or the newest releases of a changelog."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+        return "\n\n".join("".join(cell["source"]) for cell in cells)
+    return "\n## [".join(text.split("\n## [")[:3]) if path.name == "CHANGELOG.md" else text
 
 
 def check_page(path: Path) -> list[str]:
     """What is wrong with the language of a page."""
-    text = path.read_text(encoding="utf-8")
+    text = read_page(path)
     problems = [
         f"{path.relative_to(ROOT)}:{number}: {found[0]!r}: {advice}"
         for number, line in enumerate(text.splitlines(), start=1)
@@ -48,8 +60,8 @@ def check_page(path: Path) -> list[str]:
 
 
 def list_pages() -> list[Path]:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [page for page in pages if page.name not in SKIPPED]
+    names = ("*.md", "docs/**/*.md", "examples/*.md", "results/*.md", "notebooks/*.ipynb")
+    return [page for name in names for page in sorted(ROOT.glob(name)) if page.name not in SKIPPED]
 
 
 def main() -> None:
