@@ -90,6 +90,17 @@ README = blocks_of(ROOT / "README.md")
 DOCS = {path.stem: blocks_of(path) for path in sorted((ROOT / "docs").glob("*.md"))}
 TUTORIALS = {name: blocks_of(ROOT / "docs" / "tutorials" / f"{name}.md") for name in USERS}
 NOTEBOOKS = {name: ROOT / "notebooks" / f"{name}.ipynb" for name in USERS}
+INLINE = sorted(
+    {
+        " ".join(command.split())
+        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+        if path.name not in ("CHANGELOG.md", "log.md")  # of their time
+        for command in re.findall(
+            r"`(mnagt\s[^`]*)`", re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        )
+    }
+)
+"""Commands in running text, often without all their arguments."""
 COMMANDS = [
     (page, command)
     for page, blocks in {"README": README, **DOCS, **TUTORIALS}.items()

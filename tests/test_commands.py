@@ -23,6 +23,7 @@ import httpx
 import pytest
 from pages import (
     DOCS,
+    INLINE,
     QUICKER,
     README,
     ROOT,
@@ -37,6 +38,7 @@ from pages import (
 
 from mnagt.cli import _parser
 from mnagt.data.registry import EMBEDDED
+from mnagt.errors import InputError
 from mnagt.experiments.tune_space import read_space
 from mnagt.runs.recipes import read_recipes
 from mnagt.serve.callers import read_callers
@@ -62,6 +64,19 @@ def test_commands_are_understood(page, command, tmp_path, monkeypatch):
     Path("mine.toml").write_text('dataset = "NCI1"\n[models.gin]\n[models.gin-wide]\nmodel = "gin"\n')
     words = words_of(command)
     _, unknown = _parser(words).parse_known_args(words)
+    assert not unknown
+
+
+@pytest.mark.parametrize("command", INLINE)
+def test_commands_in_running_text_have_options_that_there_are(command):
+    words = words_of(command.replace("NAME", "gin").replace("COMMAND", "train"))
+    try:
+        unknown = _parser(words).parse_known_args(words)[1]
+    except SystemExit as end:  # --help
+        unknown = [end.code] if end.code else []
+    except InputError as error:
+        is_short = re.search("arguments are required|expected one argument", str(error))
+        unknown = [] if is_short else [str(error)]
     assert not unknown
 
 
