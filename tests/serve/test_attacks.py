@@ -9,6 +9,8 @@ import pytest
 from mnagt.serve.schemas import count_atoms
 
 FLOOD = {"smiles": ["c1ccccc1" * 240] * 256}
+CODE_FLOOD = {"code": "a=b\n" * 160_000}
+FUNCTION = {"code": "def f(x):\n    return x"}
 LARGEST = {"smiles": ["C" * 250]}
 
 
@@ -36,6 +38,39 @@ def test_atoms_and_characters_are_counted_in_all(at, smiles, detail):
     answer, seconds = processor_seconds(lambda: httpx.post(f"{at}/predict", json={"smiles": smiles}, timeout=60))
     assert (answer.status_code, detail in answer.json()["detail"]) == (422, True)
     assert seconds < 0.5
+
+
+def test_code_beyond_the_limits_is_refused_before_it_is_parsed(start, namer):
+    at = start(namer)
+    answer, seconds = processor_seconds(lambda: httpx.post(f"{at}/predict", json=CODE_FLOOD, timeout=60))
+    assert (answer.status_code, answer.json()["detail"][:24]) == (422, "code: 640,000 characters")
+    assert seconds < 0.5
+
+
+@pytest.mark.parametrize(
+    ("model", "flood", "ordinary"), [("molecules", FLOOD, LARGEST), ("namer", CODE_FLOOD, FUNCTION)]
+)
+def test_others_are_answered_while_a_flood_is_read(start, request, model, flood, ordinary):
+    at, is_over, refused = start(request.getfixturevalue(model)), threading.Event(), []
+
+    def send_flood() -> None:
+        with httpx.Client(timeout=60) as client:
+            while not is_over.is_set():
+                refused.append(client.post(f"{at}/predict", json=flood).status_code)
+
+    senders = [threading.Thread(target=send_flood) for _ in range(4)]
+    for sender in senders:
+        sender.start()
+    try:
+        for _ in range(5):
+            start_of_request = time.monotonic()
+            assert httpx.post(f"{at}/predict", json=ordinary, timeout=60).status_code == 200
+            assert time.monotonic() - start_of_request < 2
+    finally:
+        is_over.set()
+        for sender in senders:
+            sender.join()
+    assert set(refused) == {422}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.errors import InputError
+from mnagt.serve.batching import AbandonedError
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.schemas import Graph, PredictRequest, concatenate, list_input_kinds, read_request
 
@@ -102,6 +103,40 @@ def test_code_gives_its_functions(namer):
         read_request(PredictRequest(code="def ("), namer, LIMITS)
     with pytest.raises(InputError, match="functions are allowed, got 0"):
         read_request(PredictRequest(code="x = 1"), namer, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("code", "detail"),
+    [
+        ("a=b\n" * 161, "644 characters, at most 640 are allowed"),
+        ("def f(): 0\n" * 6, "6 functions, at most 5 are allowed"),
+        ("def f():\n if a: b\n" * 5, "45 nodes, at most 40 are allowed"),
+    ],
+)
+def test_code_beyond_the_limits_is_read_no_further(namer, code, detail):
+    with pytest.raises(InputError, match=f"code: {detail}"):
+        read_request(PredictRequest(code=code), namer, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("model", "request_of"),
+    [
+        ("molecules", PredictRequest(smiles=["C" * 10] * 4)),
+        ("plain", PredictRequest(graphs=[Graph(**TRIANGLE)] * 4)),
+        ("namer", PredictRequest(code="def f(): 0\n" * 4)),
+    ],
+)
+def test_a_request_that_nobody_waits_for_is_read_no_further(model, request_of, request, monkeypatch):
+    """It is given up at the third check, with four molecules, graphs or functions."""
+    monkeypatch.setattr("mnagt.serve.schemas.ATOMS_AT_ONCE", 10)
+    checks = iter(range(2))
+
+    def check() -> None:
+        if next(checks, None) is None:
+            raise AbandonedError
+
+    with pytest.raises(AbandonedError):
+        read_request(request_of, request.getfixturevalue(model), LIMITS, check)
 
 
 def test_joined_graphs_are_the_same_graphs():

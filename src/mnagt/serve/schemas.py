@@ -31,6 +31,8 @@ POINTERS = ("node_ptr", "edge_ptr")
 TABLES = ("node_labels", "node_values", "edge_labels", "edge_values")
 TEXT_PER_NODE = 8
 """Characters of all SMILES of a request, for each node that it may have."""
+CODE_PER_NODE = 16
+"""Characters of code, for each node that it may have: 99 of 100 modules of Python's library have fewer."""
 ATOMS_AT_ONCE = 500
 """Atoms that are read between two checks whether the request is still waited for: some 15 ms."""
 
@@ -123,7 +125,7 @@ def read_request(
     """The graphs of a request, or an ``InputError`` that names the field.
 
     SMILES that cannot be read are left out and named in ``errors``, unless none can. ``check`` is called every few
-    molecules; what it raises ends the reading.
+    molecules, and before each graph and function; what it raises ends the reading.
     """
     given, kinds = [kind for kind in _READERS if getattr(request, kind) is not None], list_input_kinds(trained)
     if len(given) != 1:
@@ -201,8 +203,15 @@ def _find_excess(texts: Sequence[str], atoms: int, row_format: MoleculeFormat, l
 
 
 def _read_code(code: str, trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:
+    _check_size("code", "characters", len(code), CODE_PER_NODE * limits.max_nodes)
+    found: list[Function] = []
+    check()
     try:
-        found = parse_functions(code.encode(errors="backslashreplace"), limits.max_graph_nodes, limits.max_graphs + 1)
+        for function in parse_functions(code.encode(errors="backslashreplace"), limits.max_graph_nodes):
+            check()
+            found.append(function)
+            _check_size("code", "functions", len(found), limits.max_graphs)
+            _check_size("code", "nodes", sum(len(each.types) for each in found), limits.max_nodes)
     except UnparsableError as error:
         line = "" if error.line is None else f", line {error.line}"
         raise InputError(f"code{line}: {error}; it is not Python") from None
@@ -216,6 +225,7 @@ def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig
     _check_size("graphs", "nodes", sum(graph.nodes for graph in graphs), limits.max_nodes)
     ends, tables, first = [], defaultdict(list), 0
     for i, graph in enumerate(graphs):
+        check()
         pairs, row = _read_edges(f"graphs[{i}].edges", graph)
         ends.append(pairs + first)
         first += graph.nodes

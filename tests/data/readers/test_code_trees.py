@@ -162,7 +162,7 @@ def test_what_is_not_python_is_told(source, reason, line):
 
 @pytest.mark.parametrize("source", [b"", b"\n", b"x = 1"])
 def test_sources_may_hold_no_functions(source):
-    assert parse_functions(source) == []
+    assert list(parse_functions(source)) == []
 
 
 @pytest.mark.real_data

@@ -149,7 +149,7 @@ def read_functions(path: Path, max_nodes: int = MAX_NODES) -> list[Function]:
 
 def _parse_file(path: Path, max_nodes: int) -> list[Function]:
     try:
-        return parse_functions(read_small_file(path), max_nodes)
+        return list(parse_functions(read_small_file(path), max_nodes))
     except UnparsableError as error:
         line = "" if error.line is None else f", line {error.line}"
         raise UnparsableError(f"{path}{line}: {error}", error.line) from None

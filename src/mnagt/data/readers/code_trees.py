@@ -60,13 +60,13 @@ class Function:
     """There were more nodes than asked for; the first are here."""
 
 
-def parse_functions(source: bytes, max_nodes: int = MAX_NODES, max_functions: int | None = None) -> list[Function]:
-    """The functions of a source, methods and nested functions too, in order; at most ``max_functions`` of them.
+def parse_functions(source: bytes, max_nodes: int = MAX_NODES) -> Iterator[Function]:
+    """The functions of a source, methods and nested functions too, in order.
 
     The source is decoded as Python would do it: by its cookie or byte order mark, or else as UTF-8.
     """
     tree = _parse(source)
-    return [_function(node, name, max_nodes) for name, node in islice(_definitions(tree), max_functions)]
+    return (_function(node, name, max_nodes) for name, node in _definitions(tree))
 
 
 def sub_tokens(name: str) -> list[str]:
