@@ -14,7 +14,7 @@ from mnagt.data.readers.smiles import FEATURES
 from mnagt.graphs.features import Columns, Features
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.models.registry import build_model, full_settings
-from mnagt.tasks import UNKNOWN, SingleLabel, SubTokens, Task
+from mnagt.tasks import UNKNOWN, Mixed, Regression, SingleLabel, SubTokens, Task
 
 uvicorn = pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
@@ -39,6 +39,13 @@ def plain() -> TrainedModel:
     """Reads a categorical column with names and a continuous one of nodes, and a categorical one of edges."""
     words = {"node_labels/0": ("C", "N", "O")}
     return make_untrained("mnagt", Features(Columns((3,), 1), Columns((2,))), SingleLabel(("a", "b")), words)
+
+
+@pytest.fixture(scope="session")
+def error_model() -> TrainedModel:
+    """Predicts a column of classes called error, and one of numbers."""
+    tasks = (SingleLabel(("small", "large")), Regression(("logP",), mean=(2.0,), std=(3.0,)))
+    return make_untrained("mnagt", FEATURES, Mixed(("error", "logP"), tasks))
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ import torch
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.splits import Split
 from mnagt.inference.domain import fit_domain
+from mnagt.serve.app import start_models
+from mnagt.serve.config import ServeConfig
 
 PREDICT = "/v2/models/mnagt/infer"
 
@@ -58,6 +60,20 @@ def test_graphs_are_json_texts_and_code_is_one(start, plain, namer):
     named = columns(httpx.post(f"{start(namer)}{PREDICT}", json=code))
     assert (named["line"], named["function"]) == ([1], ["f"])
     assert json.loads(named["names"][0])[0]["p"] > 0
+
+
+def test_parameters_may_be_null(at):
+    body = tensors(["C"], parameters=None, outputs=[{"name": "error", "parameters": None}])
+    body["inputs"][0] |= {"parameters": None}
+    assert columns(httpx.post(f"{at}{PREDICT}", json=body)) == {"error": [""]}
+
+
+def test_a_model_that_was_removed_since_it_was_chosen_has_its_own_version(molecules):
+    models, _ = start_models(molecules, ServeConfig())
+    service = models.choose()
+    models.table = {}
+    assert models.list_versions(service) == ["1"]
+    service.close()
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,18 @@ def test_several_molecules_and_what_cannot_be_read(page):
     assert page.is_hidden("#result")
 
 
+def test_a_predicted_column_called_error_is_no_error(browser, start, error_model):
+    page = browser.new_page()
+    page.goto(start(error_model))
+    page.wait_for_selector("#kinds label")
+    page.fill("#text", "CCO\nC1CC")
+    page.click("#go")
+    page.wait_for_selector("#predictions .unread")
+    sync_api.expect(page.locator("#picture circle")).to_have_count(3)
+    assert len(page.query_selector_all("#predictions tbody button")) == 1
+    page.close()
+
+
 def test_a_graph_as_json(page):
     page.check("[name=kind][value=graphs]")
     page.click("#example")

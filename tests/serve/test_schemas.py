@@ -121,8 +121,8 @@ def test_code_beyond_the_limits_is_read_no_further(namer, code, detail):
 @pytest.mark.parametrize(
     ("model", "request_of"),
     [
-        ("molecules", PredictRequest(smiles=["C" * 10] * 4)),
-        ("plain", PredictRequest(graphs=[Graph(**TRIANGLE)] * 4)),
+        ("molecules", PredictRequest.model_validate({"smiles": ["C" * 10] * 4})),
+        ("plain", PredictRequest.model_validate({"graphs": [TRIANGLE] * 4})),
         ("namer", PredictRequest(code="def f(): 0\n" * 4)),
     ],
 )

@@ -79,6 +79,16 @@ def test_tensors_have_no_number_and_no_text_where_there_is_no_prediction(at):
     assert httpx.post(f"{at}{PREDICT}", json=tensors(["C1CC"])).json()["error"].startswith("smiles[0]: ")
 
 
+def test_a_model_may_predict_a_column_called_error(start, error_model):
+    at = start(error_model)
+    good, bad = httpx.post(f"{at}/predict", json={"smiles": ["CCO", "C1CC"]}).json()["predictions"]
+    assert (good["error"] in ("small", "large"), list(bad)) == (True, ["error"])
+    found = columns(httpx.post(f"{at}{PREDICT}", json=tensors(["CCO", "C1CC"])))
+    assert (found["error"], found["error_"]) == ([good["error"], ""], ["", bad["error"]])
+    assert found["logP"] == [pytest.approx(good["logP"], abs=1e-5), None]
+    assert [each["name"] for each in httpx.get(f"{at}/v2/models/mnagt").json()["outputs"]] == list(found)
+
+
 def test_the_schema_says_what_is_in_place_of_a_prediction(at):
     schema = httpx.get(f"{at}/openapi.json").json()
     response = schema["paths"]["/predict"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]

@@ -80,6 +80,11 @@ class Models:
             raise HTTPException(404, f"no such version; there are: {', '.join(model.versions)}")
         return model.versions[version]
 
+    def list_versions(self, service: Service) -> list[str]:
+        """The versions of the model of a service, which may have been removed since it was chosen."""
+        name, version = service.key
+        return list(self.table[name].versions) if name in self.table else [version]
+
     def refresh(self) -> list[Service]:
         """Load what is new or has changed in the folder, and return the services that are no longer needed.
 

@@ -2,13 +2,13 @@
 
 A request has one input, called ``smiles``, ``graphs`` (each a graph as JSON text) or ``code``, of datatype BYTES. Each
 column of the predictions is an output. Models of molecules have one more, ``error``: why a SMILES could not be read, or
-nothing. Tensors are JSON; there is no binary extension. Rows of several molecules
-are a tensor with a column for each.
+nothing. It is called ``error_`` where the model predicts a column ``error``. Tensors are JSON; there is no binary
+extension. Rows of several molecules are a tensor with a column for each.
 """
 
 import json
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Annotated, Any
 
 import torch
@@ -19,7 +19,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.molecules import count_components
 from mnagt.inference.domain import DISTANCE
 from mnagt.serve.models import Models
-from mnagt.serve.schemas import ERROR, Graph, PredictRequest, list_input_kinds
+from mnagt.serve.schemas import ERROR, Graph, PredictRequest, find_error, list_input_kinds
 from mnagt.serve.service import Rows, Service
 from mnagt.version import __version__
 
@@ -34,7 +34,7 @@ class Input(BaseModel):
     shape: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=8)]
     datatype: StrictStr
     data: list[Any] = Field(description="texts; they may be nested as the shape says")
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, Any] | None = None
 
 
 class Output(BaseModel):
@@ -50,7 +50,7 @@ class RequestedOutput(BaseModel):
     """A column of the predictions to return."""
 
     name: StrictStr
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, Any] | None = None
 
 
 class Parameters(BaseModel):
@@ -74,7 +74,7 @@ class InferRequest(BaseModel):
     id: StrictStr | None = None
     inputs: Annotated[list[Input], Field(min_length=1, max_length=1)]
     outputs: list[RequestedOutput] | None = None
-    parameters: Parameters = Parameters()
+    parameters: Parameters | None = None
 
 
 class InferResponse(BaseModel):
@@ -96,7 +96,7 @@ def read_tensors(request: InferRequest) -> PredictRequest:
         raise InputError("inputs[0]: expected texts of datatype BYTES, as JSON")
     if len(texts) != size:
         raise InputError(f"inputs[0]: {len(texts)} texts, and the shape says {size}")
-    level = request.parameters.level
+    level = request.parameters and request.parameters.level
     if given.name == "smiles":
         columns = given.shape[1] if len(given.shape) == 2 else 1
         rows: list[str | list[str]] = [texts[at : at + columns] for at in range(0, size, columns or 1)]
@@ -131,16 +131,26 @@ def _read_graph(index: int, text: str) -> Graph:
 
 def write_tensors(rows: Rows, wanted: list[RequestedOutput] | None, *, with_errors: bool) -> list[Output]:
     """The columns of the predictions as tensors, those that are ``wanted``; with the reasons why some are missing."""
-    errors = [error if isinstance(error := row.get(ERROR, ""), str) else "" for row in rows]
+    errors = [find_error(row) for row in rows]
     answered = next(row for row, error in zip(rows, errors, strict=True) if not error)
-    columns = {name: [row.get(name) for row in rows] for name in answered}
+    columns = {
+        name: [None if error else row[name] for row, error in zip(rows, errors, strict=True)] for name in answered
+    }
     if with_errors:
-        columns.setdefault(ERROR, errors)
+        columns[_name_errors(columns)] = errors
     names = list(columns) if wanted is None else [each.name for each in wanted]
     for name in names:
         if name not in columns:
             raise InputError(f"outputs: no {name[:60]!r}; there are: {', '.join(columns)}")
     return [_to_tensor(name, columns[name]) for name in names]
+
+
+def _name_errors(columns: Collection[str]) -> str:
+    """The output for the reasons: ``error``, or with _ after it where the model predicts such a column."""
+    name = ERROR
+    while name in columns:
+        name += "_"
+    return name
 
 
 def _to_tensor(name: str, values: list[Any]) -> Output:
@@ -164,7 +174,7 @@ def describe_tensors(service: Service, versions: list[str]) -> dict[str, Any]:
     outputs |= {} if service.domain is None else {DISTANCE: "FP64"}
     inputs, components = dict.fromkeys(list_input_kinds(trained), "BYTES"), count_components(trained.model.features)
     if "smiles" in inputs:
-        outputs.setdefault(ERROR, "BYTES")
+        outputs[_name_errors(outputs)] = "BYTES"
     return {
         "name": service.key[0],
         "versions": versions,
@@ -205,7 +215,7 @@ def _make_routes(
     @router.get("", responses=without_body)
     async def describe(service: Annotated[Service, Depends(choose)]) -> dict[str, Any]:
         """The versions, inputs and outputs of a model."""
-        return describe_tensors(service, list(models.table[service.key[0]].versions))
+        return describe_tensors(service, models.list_versions(service))
 
     @router.get("/ready", responses=without_body)
     async def ready(service: Annotated[Service, Depends(choose)]) -> dict[str, Any]:

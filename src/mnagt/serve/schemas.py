@@ -26,7 +26,7 @@ from mnagt.tasks import Unlabelled
 Number = Annotated[StrictInt, Field(ge=-1, lt=2**31)]
 Label = Number | StrictStr
 ERROR = "error"
-"""In place of the columns of a prediction: why there is none."""
+"""In place of the columns of a prediction, and its only column: why there is none."""
 POINTERS = ("node_ptr", "edge_ptr")
 TABLES = ("node_labels", "node_values", "edge_labels", "edge_values")
 TEXT_PER_NODE = 8
@@ -92,6 +92,15 @@ class Predictions(BaseModel):
         f"cannot be read only {ERROR}: why",
         examples=[[{"prediction": "active", "p(active)": 0.93}, {ERROR: "not a SMILES"}]],
     )
+
+
+def find_error(row: Mapping[str, Any]) -> str:
+    """Why an entry of the request has no prediction; or nothing. A model may predict a column ``error`` too.
+
+    >>> find_error({"error": "not a SMILES"}), find_error({"error": 0.5}), find_error({"error": "large", "logP": 1.2})
+    ('not a SMILES', '', '')
+    """
+    return row[ERROR] if len(row) == 1 and isinstance(row.get(ERROR), str) else ""
 
 
 class RequestGraphs(NamedTuple):

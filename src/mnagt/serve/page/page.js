@@ -171,8 +171,8 @@ function inputName(row) {
   return smiles ? [smiles[row]].flat().join(", ") : graphs ? `graph ${row}` : null;
 }
 
-// A molecule that cannot be read has the reason in place of a prediction; a number of that name is a prediction.
-const isUnread = (prediction) => typeof prediction.error === "string";
+// A molecule that cannot be read has only the reason in place of a prediction; the model may predict a column of that name.
+const isUnread = (prediction) => Object.keys(prediction).length === 1 && typeof prediction.error === "string";
 
 const format = (value) =>
   typeof value === "number" ? (Number.isInteger(value) ? String(value) : value.toFixed(3))
