@@ -25,6 +25,7 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+HADOLINT = shutil.which("hadolint", path=Path(sys.executable).parent)
 
 
 def instructions(name: str) -> list[str]:
@@ -34,7 +35,8 @@ def instructions(name: str) -> list[str]:
 
 
 def kubernetes() -> dict[str, dict[str, Any]]:
-    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
+    texts = [path.read_text() for path in sorted(DEPLOY.glob("kubernetes*.yaml"))]
+    return {each["kind"]: each for text in texts for each in yaml.safe_load_all(text)}
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
@@ -72,7 +74,9 @@ def test_the_containers_have_no_rights():
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert instructions("USER") == [str(pod["securityContext"]["runAsUser"])]
+    for stage in DOCKERFILE.split("\nFROM ")[2:]:
+        ends_as = re.findall(r"^USER (\d+)$", stage, re.MULTILINE)[-1:]
+        assert ends_as == ([] if stage.startswith("base AS service") else [str(pod["securityContext"]["runAsUser"])])
     probes = {name: each["httpGet"]["path"] for name, each in container.items() if name.endswith("Probe")}
     assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
     labels = kubernetes()["Deployment"]["spec"]["template"]["metadata"]["labels"]
@@ -80,9 +84,20 @@ def test_the_containers_have_no_rights():
     assert kubernetes()["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
 
 
-@pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not installed")
+def test_prometheus_reads_metrics_with_a_token():
+    template = kubernetes()["Deployment"]["spec"]["template"]
+    assert "--tokens" in template["spec"]["containers"][0]["args"]
+    assert not any(name.startswith("prometheus.io") for name in template["metadata"].get("annotations", {}))
+    monitor = kubernetes()["PodMonitor"]["spec"]
+    assert monitor["selector"]["matchLabels"] == template["metadata"]["labels"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert endpoint["port"] in [port["name"] for port in template["spec"]["containers"][0]["ports"]]
+    assert (endpoint["path"], endpoint["authorization"]["type"]) == ("/metrics", "Bearer")
+
+
+@pytest.mark.skipif(HADOLINT is None, reason="hadolint is not installed")
 def test_hadolint_finds_nothing():
-    linted = subprocess.run(["hadolint", str(DEPLOY / "Dockerfile")], capture_output=True, text=True)
+    linted = subprocess.run([str(HADOLINT), str(DEPLOY / "Dockerfile")], capture_output=True, text=True)
     assert (linted.returncode, linted.stdout) == (0, "")
 
 

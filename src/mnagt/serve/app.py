@@ -263,6 +263,8 @@ async def _format_error(request: Request, error: Exception) -> Response:
         return refuse(request.url.path, error.detail, error.status_code, error.headers)
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid" and "inference-header-content-length" in request.headers:
+        return refuse(request.url.path, "binary tensors are not read; send JSON (binary_data=False)", 400)
     if first["type"] == "json_invalid":
         detail = f"not JSON, at character {first['loc'][1]}: {first['ctx']['error']}"
         return refuse(request.url.path, detail, 400)
@@ -291,6 +293,7 @@ def uvicorn_options(config: ServeConfig) -> dict[str, Any]:
     """The options of uvicorn that keep the limits of ``config``."""
     return {
         "http": partial(TimedProtocol, header_seconds=config.header_seconds),
+        "ws": "none",
         "timeout_keep_alive": config.idle_seconds,
         "timeout_graceful_shutdown": config.shutdown_seconds,
         "timeout_worker_healthcheck": START_SECONDS,
