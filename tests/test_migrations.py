@@ -184,6 +184,23 @@ def test_a_journal_of_optuna_is_renamed_once(tmp_path):
     assert not rename_in_journal(tmp_path / "none", {"wl_dropout": 0})
 
 
+def test_old_options_work_and_say_their_new_name(tmp_path, capsys):
+    words = ["train", "MUTAG", "--recipe", "none", "--epochs", "1", "--choose-over", "1", "--dim", "8", "--depth", "1"]
+    words += ["--subtrees", "0", "--readout", "joined", "--device", "cpu", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert "mnagt: --choose-over is now --selection-window" in said
+    assert "mnagt: --subtrees is now --wl-iterations" in said
+    settings = load_model(tmp_path / "run").settings
+    assert (settings["wl_iterations"], settings["readout"]) == (0, "sum-mean-max")
+
+
+def test_old_options_are_not_listed(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    assert "--choose-over" not in capsys.readouterr().out
+
+
 def test_old_names_count_only_where_the_new_one_is_a_setting():
     assert rename_settings({"scale": 1, "dim": 2}, {"scale", "layer_scale", "dim"}) == {"scale": 1, "dim": 2}
     assert rename_settings({"scale": 1}, {"dim"}) == {"scale": 1}

@@ -5,7 +5,7 @@
 
 from mnagt.lazy import lazy_names
 
-__all__, __getattr__ = lazy_names(__name__, __file__)
+__all__, __getattr__ = lazy_names(__name__, __file__, {"Trained": "TrainedModel", "molecules": "read_smiles"})
 
 
 def __dir__() -> list[str]:

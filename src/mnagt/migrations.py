@@ -57,6 +57,8 @@ CONCAT_WEIGHTS = ((r"^readout\.", "readout.parts.0."), *WEIGHTS)
 EXPORT_INPUTS = {"balls": "ego-statistics", "subtrees": "wl-colours", "fragments": "fragment-colours"}
 """Inputs of exported files: old name, new name."""
 
+OLD_NAMES = {new: old for old, new in SETTINGS.items()}
+
 
 def rename_settings(values: Mapping[str, Any], fields: Container[str]) -> dict[str, Any]:
     """``values``, whose names and choices may be those of 0.1, with the names of today.

@@ -2,12 +2,14 @@
 
 import argparse
 import math
+import sys
 import types
 import typing
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NoReturn
 
 from mnagt.errors import InputError
+from mnagt.migrations import OLD_NAMES
 from mnagt.settings import Field, describe_fields, from_word, read_field_docs
 
 
@@ -39,6 +41,8 @@ def add_options(
         if name not in leave_out:
             spelling, text = spelt.get(name, option(prefix + name)), _help(docs.get(name, ""), field)
             group.add_argument(spelling, dest=prefix + name, metavar=_metavar(field.hint), help=text)
+            if old := OLD_NAMES.get(name):
+                group.add_argument(option(prefix + old), dest=prefix + name, action=_OldOption)
 
 
 def _help(text: str, field: Field) -> str:
@@ -48,6 +52,17 @@ def _help(text: str, field: Field) -> str:
     bounds = [str(bound) for bound in field.constraints if not is_literal and str(bound) != "below inf"]
     notes = "; ".join(note for note in (default, *bounds) if note)
     return (f"{text} [{notes}]" if notes else text).replace("%", "%%")
+
+
+class _OldOption(argparse.Action):
+    """An option under the name that it had in 0.1: it is not listed, and says what it is called now."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(option_strings, dest, help=argparse.SUPPRESS)
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        print(f"mnagt: {option_string} is now {option(self.dest)}", file=sys.stderr)
+        setattr(namespace, self.dest, values)
 
 
 def read_options(args: argparse.Namespace, cls: type, *, prefix: str = "", **spelt: str) -> dict[str, Any]:
