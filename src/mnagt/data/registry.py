@@ -14,8 +14,8 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import code, descriptor_columns, graphml, jsonl, node_edge_tables, ogb, peptides, tu
 from mnagt.data.readers.attributed_graphs import AttributedGraphs
 from mnagt.data.readers.dataset_files import OGB_MARK, find_ogb_files, find_tu_files, is_ogb_layout
+from mnagt.data.readers.molecule_reader import rdkit_version
 from mnagt.data.readers.molecule_table import read_molecules
-from mnagt.data.readers.smiles import rdkit_version
 from mnagt.data.readers.split_columns import SplitColumn
 from mnagt.data.readers.text_table import TABLES
 from mnagt.data.synthetic import make_synthetic

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mnagt.data.readers.molecule_reader import close_readers, shared_reader
 from mnagt.data.readers.smiles import get_function
 from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, join_names, quote
@@ -26,7 +27,6 @@ from mnagt.screening.best_rows import BestRow, keep_best, write_best
 from mnagt.screening.chunks import Chunk
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import InputFile, Shard, check_unchanged, cut_shards, find_inputs, scan_file
-from mnagt.screening.molecule_reader import close_readers, shared_reader
 from mnagt.screening.shards import Screen, load_once, make_request, predict_request, screen_shard
 from mnagt.screening.writers import name_type
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mnagt.data.readers import descriptor_columns
+from mnagt.data.readers.molecule_reader import shared_reader
 from mnagt.data.readers.smiles import get_function, read_smiles
 from mnagt.data.readers.text_table import Table
 from mnagt.devices import pick_device
@@ -21,7 +22,6 @@ from mnagt.screening.best_rows import BestRow, find_best, keep_best
 from mnagt.screening.chunks import Chunk, read_chunks, read_numbers
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import Shard, check_unchanged
-from mnagt.screening.molecule_reader import shared_reader
 from mnagt.screening.writers import open_writer
 
 NOTE = "note"

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnagt.data.cache import load_packed, save_packed
-from mnagt.data.readers import smiles as module
 from mnagt.data.readers.ogb import read_ogb
 from mnagt.data.readers.rdkit_worker import MAX_SMILES_LENGTH, graph_rows
 from mnagt.data.readers.smiles import FEATURES, get_smiles, read_smiles, scaffold_split
@@ -174,17 +172,6 @@ def test_several_processes_read_the_same_in_the_same_order():
         assert torch.equal(getattr(one.graphs, column), getattr(two.graphs, column)), column
     rings = [f"C1{'C' * size}1" for size in range(2, 42)] * 30
     assert scaffold_split(rings, workers=2).to_dict() == scaffold_split(rings, workers=1).to_dict()
-
-
-def test_a_process_that_dies_is_told(monkeypatch):
-    def dies() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-c", "raise SystemExit(3)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-
-    monkeypatch.setattr(module, "start_worker", dies)
-    with pytest.raises(InputError, match="ended with status 3 on a molecule between 'CCO' and"):
-        read_smiles(["CCO"] * 2000, workers=2)
 
 
 def test_without_rdkit_the_remedy_is_told(monkeypatch):

@@ -18,6 +18,7 @@ from mnagt.data import cache
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.descriptor_columns import with_descriptors
 from mnagt.data.readers.duplicates import check_parts, resolve_duplicates
+from mnagt.data.readers.molecule_reader import rdkit_version
 from mnagt.data.readers.sdf import SUFFIX, read_sdf
 from mnagt.data.readers.smiles import (
     SEPARATOR,
@@ -26,7 +27,6 @@ from mnagt.data.readers.smiles import (
     find_duplicates,
     get_smiles,
     guess_format,
-    rdkit_version,
     read_smiles,
 )
 from mnagt.data.readers.split_columns import SplitColumn, announce_unused, encode_split_column, find_part_columns

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mnagt.data.readers.attribute_columns import AttributeColumns
-from mnagt.data.readers.smiles import rdkit_version
+from mnagt.data.readers.molecule_reader import rdkit_version
 from mnagt.data.readers.text_table import Table, read_text
 from mnagt.errors import InputError, join_names
 

@@ -8,8 +8,6 @@ their atoms and are no nodes, unless the SMILES has
 import logging
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,10 +25,11 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers import rdkit_worker
+from mnagt.data.readers.molecule_reader import MoleculeReader, rdkit_version
 from mnagt.data.readers.ogb import Links, pack_molecules
 from mnagt.data.readers.rdkit_worker import split_reaction
 from mnagt.data.splits import Split, ordered_group_split
-from mnagt.errors import InputError, explain_missing, quote
+from mnagt.errors import InputError, quote
 from mnagt.graphs.molecules import MOLECULES, MoleculeFormat
 
 VERSION = "smiles-1"
@@ -265,15 +264,11 @@ def find_duplicates(smiles: Sequence[str], *, workers: int | None = None) -> Int
     return torch.tensor(found, dtype=torch.long)
 
 
-def rdkit_version() -> str:
-    """The version of RDKit, or an error that says how to get it."""
-    with explain_missing("reading molecules", "molecules"):
-        from rdkit import __version__
-    return __version__
-
-
 def run_rdkit(name: str, smiles: Sequence[str], workers: int | None = None) -> Iterator[dict[str, Any]]:
-    """The results of a function of ``rdkit_worker``, a chunk of molecules at a time and in order."""
+    """The results of a function of ``rdkit_worker``, some molecules at a time and in order.
+
+    A molecule that ends its process is refused, if there are several processes.
+    """
     rdkit_version()
     chunks = [smiles[at : at + _CHUNK] for at in range(0, len(smiles), _CHUNK)] or [smiles]
     if workers is None:
@@ -283,33 +278,18 @@ def run_rdkit(name: str, smiles: Sequence[str], workers: int | None = None) -> I
         yield from map(rdkit_worker.FUNCTIONS[name], chunks)
         return
     with ExitStack() as started:
-        idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        idle: SimpleQueue[MoleculeReader] = SimpleQueue()
         for _ in range(workers):
-            idle.put(started.enter_context(start_worker()))
+            idle.put(started.enter_context(MoleculeReader()))
 
-        def run(chunk: Sequence[str]) -> dict[str, Any]:
-            worker = idle.get()
-            assert worker.stdin is not None
-            assert worker.stdout is not None
+        def run(chunk: Sequence[str]) -> list[dict[str, Any]]:
+            reader = idle.get()
             try:
-                rdkit_worker.send(worker.stdin, {"function": name, "smiles": chunk})
-                return rdkit_worker.receive(worker.stdout)
-            except (EOFError, OSError, ValueError):
-                raise InputError(
-                    f"RDKit's process ended with status {worker.wait()} on a molecule between {chunk[0][:60]!r} and "
-                    f"{chunk[-1][:60]!r}; leave it out"
-                ) from None
+                reader.send(chunk, name)
+                return reader.receive()
             finally:
-                idle.put(worker)
+                idle.put(reader)
 
         pool = started.enter_context(ThreadPoolExecutor(workers))
-        yield from pool.map(run, chunks)
-
-
-def start_worker() -> subprocess.Popen[bytes]:
-    """A plain process: one of ``multiprocessing`` would run the user's script once more, or fork PyTorch.
-
-    A Ctrl-C is not for it; it ends when its pipe is closed.
-    """
-    command = [sys.executable, "-P", rdkit_worker.__file__]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        for parts in pool.map(run, chunks):
+            yield from parts

@@ -1,12 +1,14 @@
-"""RDKit in a process of its own: it reads the next molecules while predictions are made, and may die of one."""
+"""RDKit in a process of its own: it reads molecules while other work is done, and may die of one."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.util import Finalize
 from typing import Any, Self
 
 from mnagt.data.readers import rdkit_worker
-from mnagt.data.readers.smiles import rdkit_version, start_worker
+from mnagt.errors import InputError, explain_missing
 
 _DEATHS = (EOFError, OSError, ValueError)
 """What one sees of a process that has died."""
@@ -81,8 +83,10 @@ class MoleculeReader:
             return [self._receive()]
         except _DEATHS:
             status = self._restart()
+        if smiles == [""]:
+            raise InputError(f"RDKit's process ends whatever it reads, with status {status}; install RDKit anew")
         if len(smiles) == 1:
-            refused = rdkit_worker.FUNCTIONS[self._function]([""])
+            (refused,) = self._read_surely([""])
             return [{**refused, "reasons": [(0, f"RDKit's process ended on it, with status {status}")]}]
         half = len(smiles) // 2
         return self._read_surely(smiles[:half]) + self._read_surely(smiles[half:])
@@ -100,3 +104,19 @@ class MoleculeReader:
         self.close()
         status, self._worker = self._worker.returncode, start_worker()
         return status
+
+
+def rdkit_version() -> str:
+    """The version of RDKit, or an error that says how to get it."""
+    with explain_missing("reading molecules", "molecules"):
+        from rdkit import __version__
+    return __version__
+
+
+def start_worker() -> subprocess.Popen[bytes]:
+    """A plain process: one of ``multiprocessing`` would run the user's script once more, or fork PyTorch.
+
+    A Ctrl-C is not for it; it ends when its pipe is closed.
+    """
+    command = [sys.executable, "-P", rdkit_worker.__file__]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)

@@ -4,10 +4,13 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
+from mnagt.data.readers import molecule_reader as module
 from mnagt.data.readers import rdkit_worker
+from mnagt.data.readers.molecule_reader import MoleculeReader
 from mnagt.data.readers.smiles import read_smiles
-from mnagt.screening import molecule_reader as module
-from mnagt.screening.molecule_reader import MoleculeReader
+from mnagt.errors import InputError
 
 FRAGILE = """
 import os, runpy, sys
@@ -23,12 +26,13 @@ while True:
 """
 
 
-def test_a_molecule_that_ends_the_process_is_refused_and_the_others_are_read(monkeypatch):
-    def start() -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-c", textwrap.dedent(FRAGILE), rdkit_worker.__file__]
-        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def start(program: str) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-c", textwrap.dedent(program), rdkit_worker.__file__]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
-    monkeypatch.setattr(module, "start_worker", start)
+
+def test_a_molecule_that_ends_the_process_is_refused_and_the_others_are_read(monkeypatch):
+    monkeypatch.setattr(module, "start_worker", lambda: start(FRAGILE))
     smiles = ["CCO", "C", "N#N", "C1CC", "CCC"]
     with MoleculeReader() as reader:
         reader.send(smiles)
@@ -40,3 +44,17 @@ def test_a_molecule_that_ends_the_process_is_refused_and_the_others_are_read(mon
         assert refused.keys() == {2, 3}
         reader.send(["CC"])
         assert read_smiles(["CC"], parts=reader.receive()).graphs.sizes.tolist() == [2]
+
+
+def test_it_ends_no_reading_by_several_processes(monkeypatch):
+    monkeypatch.setattr(module, "start_worker", lambda: start(FRAGILE))
+    smiles = ["CCO", "C"] * 600 + ["N#N", "CC"]
+    found = read_smiles(smiles, workers=2)
+    assert [(each.row, each.smiles) for each in found.refused] == [(1200, "N#N")]
+    assert found.graphs.sizes.tolist() == [3, 1] * 600 + [2]
+
+
+def test_a_process_that_ends_whatever_it_reads_is_an_error(monkeypatch):
+    monkeypatch.setattr(module, "start_worker", lambda: start("raise SystemExit(3)"))
+    with pytest.raises(InputError, match="ends whatever it reads, with status 3; install RDKit anew"):
+        read_smiles(["CCO"] * 1500, workers=2)
