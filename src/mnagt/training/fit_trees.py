@@ -192,7 +192,7 @@ def fit_morgan_forest(problem: Problem) -> Fitted:
     A tree that is grown on targets 0 and 1 by squared error is one grown by Gini impurity. Nothing is chosen by the
     validation part.
     """
-    bits = _compute_features(problem)[:, : problem.settings["bits"]].numpy()
+    bits = _compute_features(problem)[:, :-1].numpy()  # the last column is for no bit
     return _fit_outputs(problem, bits, _grow_forest)
 
 

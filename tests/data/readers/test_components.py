@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mnagt import InputError, evaluate, from_graphs, load_model, predict, read_molecules, read_smiles
+from mnagt import InputError, evaluate, from_graphs, load_model, predict, read_molecules, read_smiles, train
 from mnagt.cli import main
 from mnagt.data.readers.smiles import find_duplicates, find_scaffolds, get_smiles
 from mnagt.experiments.compare import default_models
@@ -217,6 +217,12 @@ def test_models_for_molecules_are_models_for_components(name, solubility):
     settings = {"dim": 8, "depth": 1, "heads": 1} if name == "mnagt" else {}
     model = build_model(name, settings, dataset.features, 1).eval()
     assert model(dataset.batch(torch.arange(3))).shape == (3, 1)
+
+
+def test_a_forest_learns_what_the_second_component_decides(rows, tmp_path):
+    table = write(tmp_path / "by-solvent.csv", [(a, b, str(5 * SOLVENTS.index(b))) for a, b, _ in rows])
+    found = train(table, model="morgan-forest", smiles="solute,solvent", target="y", split="random", device="cpu")
+    assert found.result.test["r2"] > 0.9
 
 
 def test_all_components_are_drawn(run_folder, solubility, tmp_path, capsys):
