@@ -30,13 +30,14 @@ def _chosen_model(words: Sequence[str], *, finds_recipe: bool) -> str:
     ahead.add_argument("--model")
     ahead.add_argument("--recipe")
     ahead.add_argument("--from", dest="init_from")
+    ahead.add_argument("--smiles", "--reaction", dest="smiles")
     found, others = ahead.parse_known_args(list(words))
     if found.recipe is None and finds_recipe:
         name = next((word for word in others if word in DATASETS), None)
         found.recipe = find_recipe(name, found.model)
         if found.model is None and found.recipe == "none":
             name = name or next(filter(is_molecule_table, others), "")
-            return default_model(name, found.init_from)
+            return default_model(name, found.init_from, found.smiles)
     return found.model or read_recipe(found.recipe or "none").model
 
 
@@ -195,7 +196,7 @@ def run_train(args: argparse.Namespace) -> int:
             args.recipe = find_recipe(args.dataset, args.model)
             log_recipe(args.recipe)
             if args.recipe == "none" and args.model is None and args.dataset:
-                args.model = default_model(args.dataset, args.init_from)
+                args.model = default_model(args.dataset, args.init_from, args.smiles)
         config = run_config(args)
         if args.recipe in (None, "none"):
             config = with_open_settings(config, args)

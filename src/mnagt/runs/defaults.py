@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import re
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.smiles import is_reaction
+from mnagt.data.readers.smiles import guess_format
+from mnagt.data.readers.text_table import parse_table
 from mnagt.data.registry import is_molecule_table
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
@@ -28,9 +28,10 @@ _FIRST_LINES = 10
 """Lines of a table that tell whether it is one of reactions."""
 
 
-def default_model(dataset: str, source: Path | str | None = None) -> str:
+def default_model(dataset: str, source: Path | str | None = None, smiles: str | None = None) -> str:
     """The model that is trained where none is named: that of the run ``source`` whose weights it starts from, else
-    ``mnagt-ensemble`` for tables of molecules and ``mnagt`` for other data, reactions among them.
+    ``mnagt-ensemble`` for tables of molecules and ``mnagt`` for other data, reactions in the column ``smiles`` among
+    them.
 
     >>> default_model("MUTAG"), default_model("my.csv")
     ('mnagt', 'mnagt-ensemble')
@@ -38,16 +39,17 @@ def default_model(dataset: str, source: Path | str | None = None) -> str:
     if source is not None:
         with suppress(InputError):  # a folder without settings of a run, or none: loading its model tells
             return read_run_config(Path(source).expanduser()).model
-    has_molecules = is_molecule_table(dataset) and not _has_reactions(Path(dataset).expanduser())
+    has_molecules = is_molecule_table(dataset) and not _has_reactions(Path(dataset).expanduser(), smiles)
     return ENSEMBLE if has_molecules and source is None else RunConfig.model
 
 
-def _has_reactions(table: Path) -> bool:
-    """Whether one of the first lines of a table has a reaction. What cannot be read has none; reading it tells."""
-    with suppress(OSError, EOFError, UnicodeDecodeError):
-        opener = gzip.open if table.suffix.lower() == ".gz" else open
-        with opener(table, "rt", encoding="utf-8") as file:
-            return any(is_reaction(cell) for line in islice(file, _FIRST_LINES) for cell in re.split('[,;\t"]', line))
+def _has_reactions(path: Path, smiles: str | None) -> bool:
+    """Whether the first rows of a table have reactions for SMILES. What cannot be read has none; reading it tells."""
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    with suppress(OSError, EOFError, UnicodeDecodeError, InputError):
+        with opener(path, "rt", encoding="utf-8-sig") as file:
+            table = parse_table(path, "".join(islice(file, _FIRST_LINES)))
+        return guess_format(table.read_rows(table.find_smiles_columns(smiles))).is_reaction
     return False
 
 

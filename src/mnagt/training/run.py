@@ -136,7 +136,7 @@ def _read_arguments(
         recipe = find_recipe(str(name), options.get("model"))
         log_recipe(recipe)
         if recipe == "none":
-            options = {"model": default_model(str(name), options.get("init_from")), **options}
+            options = {"model": default_model(str(name), options.get("init_from"), options.get("smiles")), **options}
     config = apply_options(replace(read_recipe(recipe), dataset=str(name)), options)
     return (leave_open(config, options) if recipe == "none" else config), packed
 

@@ -184,6 +184,14 @@ def test_the_default_model_of_reactions_is_a_network_alone(substitutions, tmp_pa
     assert default_model(str(write(tmp_path / "mine.csv", [("N->[Fe]", "1")]))) == "mnagt-ensemble"
 
 
+def test_only_the_smiles_tell_that_a_table_holds_reactions(substitutions, tmp_path):
+    noted = tmp_path / "noted.csv"
+    noted.write_text("smiles,note,y\nCCO,<b>x</b>,1\nCCN,CC>>O,0\n")
+    assert default_model(str(noted)) == "mnagt-ensemble"
+    assert default_model(str(noted), smiles="note") == "mnagt"
+    assert default_model(str(substitutions), smiles="rxn") == "mnagt"
+
+
 def test_reactions_are_learned_that_their_reactants_do_not_tell(substitutions, tmp_path):
     """The halogen that leaves decides the energy; the reactants are the same whichever does."""
     words = ["--reaction", "rxn", "--target", "energy", "--split", "random", "--epochs", "60", "--dim", "16"]
