@@ -14,6 +14,7 @@ from mnagt.cli import main
 from mnagt.errors import InputError
 from mnagt.inference.ensemble import average_outputs
 from mnagt.tasks import UNCERTAINTIES, Evidential, MeanVariance, MultiLabel, QuantileRegression, Regression
+from mnagt.tasks.uncertain import UncertainRegression
 
 _OTHERS = [kind for kind in UNCERTAINTIES if kind != "mean-variance"]
 TASK = MeanVariance(("y",), mean=(10.0,), std=(2.0,))
@@ -114,6 +115,30 @@ def test_models_that_differ_are_less_certain_together():
     torch.testing.assert_close(
         TASK.convert_output(torch.tensor([[2.0, 0.0]]), other), torch.tensor([[-2.0, 2 * math.log(0.5)]])
     )
+
+
+def test_evidence_of_models_that_differ_widely_is_kept():
+    task, one = Evidential(("y",)), math.log(math.e - 1)
+    output = torch.tensor([[[-1e4, one, one, -9.0]], [[1e4, one, one, -9.0]]])
+    mean = torch.stack([task.to_probability(each) for each in output]).mean(dim=0)
+    torch.testing.assert_close(task.to_probability(task.from_probability(mean)), mean, rtol=1e-3, atol=0)
+    assert task.moments(average_outputs(task, output))[1].item() == pytest.approx(1e4, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", [Regression, *UNCERTAINTIES.values()])
+def test_an_error_without_bound_widens_the_intervals(kind):
+    task = Regression(("y",), transform="log")
+    task = task if kind is Regression else task.with_uncertainty(kind)
+    output = torch.zeros(3, task.num_outputs)
+    output[0, 0] = 1000.0  # its exponential is no float32
+    (scores,) = task.conformal_scores(output, torch.tensor([[1.0], [2.0], [math.nan]]))
+    assert len(scores) == 2, "a missing target has no score"
+    assert scores[1].isfinite()
+    if isinstance(task, UncertainRegression):  # the ends of its own interval are at the number
+        output = task.with_sides(output, (output[:, :1], torch.zeros(3, 1), torch.zeros(3, 1)))
+        (scores,) = task.conformal_scores(output, torch.tensor([[1.0], [2.0], [math.nan]]))
+        assert len(scores) == 2
+    assert scores[0] > 1e4
 
 
 def test_only_numbers_have_a_deviation():

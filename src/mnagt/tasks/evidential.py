@@ -16,8 +16,8 @@ from mnagt.tasks.uncertain import Sides, invert_softplus
 
 REGULARISATION = 0.2
 """Weight of the term that takes evidence from wrong predictions."""
-LEAST = -10.0
-"""Outputs are at least this before softplus, so that variances are finite."""
+LEAST = -40.0
+"""Outputs are at least this before softplus, so that variances are finite in float32."""
 
 Outputs = Float[Tensor, "*any four_columns"]
 

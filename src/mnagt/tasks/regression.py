@@ -141,8 +141,7 @@ class Regression(ColumnTask):
 
     def conformal_scores(self, output: Values, target: Values) -> ScoreGroups:
         """The absolute error of each column, in its units."""
-        errors = (self.to_units(output) - target).abs()
-        return [column[column.isfinite()] for column in errors.unbind(dim=1)]
+        return select_known((self.to_units(output) - target).abs(), target)
 
     def prediction_sets(
         self, output: Float[Tensor, "graphs outputs"], thresholds: Float[Tensor, "columns"], level: float
@@ -186,6 +185,15 @@ class Regression(ColumnTask):
 
         chosen = choose_outputs(target, (self.names,), "number", torch.zeros(len(output), dtype=torch.long))
         return [explain_value(i, row[i].item()) for i, row in zip(chosen, output, strict=True)]
+
+
+def select_known(scores: Values, target: Values) -> ScoreGroups:
+    """The conformal scores of each column where it has a target; what cannot be computed is infinite.
+
+    Without infinite scores, thresholds would be those of the other graphs, and intervals too narrow.
+    """
+    scores = scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
+    return [column[~cells.isnan()] for column, cells in zip(scores.unbind(dim=1), target.unbind(dim=1), strict=True)]
 
 
 def _measure_coverage(

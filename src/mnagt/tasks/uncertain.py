@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.tasks.base import ScoreGroups, Task
-from mnagt.tasks.regression import AnyValues, Regression, Values
+from mnagt.tasks.regression import AnyValues, Regression, Values, select_known
 from mnagt.tasks.target_column import TargetColumn
 
 Outputs = Float[Tensor, "*any outputs"]
@@ -84,7 +84,7 @@ class UncertainRegression(Regression):
         value, below, above = self.sides(output)
         error = self.standardise(target) - value
         scores = error.abs() / torch.where(error < 0, below, above)
-        return [column[column.isfinite()] for column in scores.unbind(dim=1)]
+        return select_known(scores, target)
 
     def interval_ends(self, output: Outputs, thresholds: Float[Tensor, "columns"]) -> tuple[Values, Values]:
         value, below, above = (part.double() for part in self.sides(output))
