@@ -13,10 +13,10 @@ from mnagt import RunConfig, TrainConfig, load_model, train
 from mnagt.cli import main
 from mnagt.data.registry import load_dataset
 from mnagt.graphs.molecules import MOLECULES
-from mnagt.models.mnagt_ensemble import MnagtEnsembleConfig
+from mnagt.models.mnagt_ensemble import MEMBERS, MnagtEnsembleConfig
 from mnagt.models.registry import build_model
 from mnagt.nn.weighted_mean import WeightedMean
-from mnagt.training.fit_members import list_weights
+from mnagt.training.fit_members import choose_weights, list_weights
 
 pytestmark = pytest.mark.real_data
 TINY: dict[str, Any] = {"dim": 8, "depth": 1, "head_dim": 4, "member_trees": 3}
@@ -89,6 +89,12 @@ def test_the_network_is_alone_where_trees_cannot_be_fitted(data_root, tmp_path, 
     assert "the network is trained alone" in caplog.text
     assert (run.trained.name, run.trained.settings["members"]) == ("mnagt-ensemble", [])
     assert not isinstance(run.trained.model, WeightedMean)
+    tiny = {name: value for name, value in TINY.items() if name != "member_trees"}
+    source, target = tmp_path / "source", "measured log solubility in mols per litre"
+    train(tmp_path / "esol.csv", source, uncertainty="mean-variance", target=target, epochs=1, device="cpu", **tiny)
+    later = train(tmp_path / "esol.csv", target=target, init_from=str(source), epochs=1, device="cpu", member_trees=3)
+    assert isinstance(later.trained.model, WeightedMean), "the trees of the new run do not follow the other"
+    assert (tuple(later.trained.settings["members"]), later.trained.settings["dim"]) == (MEMBERS, 8)
 
 
 def test_outputs_share_a_number_of_trees():
@@ -107,3 +113,13 @@ def test_weights_are_those_of_a_simplex():
     weights = torch.stack(list(list_weights(3, steps=4)))
     assert len(weights) == 15
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(15))
+
+
+def test_weights_are_equal_where_losses_say_nothing():
+    candidates = torch.stack(list(list_weights(3)))
+    for losses in (torch.zeros(66), torch.full((66,), torch.nan), torch.full((66,), torch.inf), torch.ones(66)):
+        assert choose_weights(candidates, losses).tolist() == pytest.approx([1 / 3] * 3)
+    losses = torch.arange(66.0)
+    assert choose_weights(candidates, losses.index_fill(0, torch.tensor([0]), torch.nan)).isfinite().all()
+    losses = (candidates[:, 0] > 0.45).float()
+    assert choose_weights(candidates, losses).tolist() == pytest.approx([0.3, 0.3, 0.4]), "the nearest without a loss"

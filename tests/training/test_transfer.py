@@ -1,6 +1,7 @@
 """A training that starts from another run: its weights, its settings, and a head of its own."""
 
 import gzip
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -79,6 +80,30 @@ def test_test_graphs_that_the_other_run_has_seen_are_reported(tables, source, tm
     assert run("train", tables["esol"], "--out", tmp_path / "run", *words) == 0
     other, own = (set(read_json(folder / "split.json")["test"]) for folder in (source, tmp_path / "run"))
     assert f"{len(own - other)} graphs of the test part of 8 were in training or validation of {source}" in caplog.text
+
+
+@pytest.mark.real_data
+def test_test_molecules_in_the_other_run_s_larger_table_are_reported(tables, source, tmp_path, caplog):
+    head, *lines = tables["esol"].read_text().splitlines()
+    smaller = tmp_path / "smaller.csv"
+    smaller.write_text("\n".join([head.replace("measured", "my"), *lines[20:60]]) + "\n")
+    words = ["--from", source, "--epochs", "1", "--device", "cpu", "--split", "random"]
+    assert run("train", smaller, "--out", tmp_path / "run", *words) == 0
+    tested, other = (set(read_json(folder / "split.json")["test"]) for folder in (tmp_path / "run", source))
+    shared = len(tested - {graph - 20 for graph in other})
+    assert shared >= 2
+    assert f"{shared} graphs of the test part of 4 were in training or validation of {source}" in caplog.text
+
+
+@pytest.mark.real_data
+def test_it_is_said_where_the_graphs_of_the_other_run_are_not_known(tables, source, tmp_path, caplog):
+    shutil.copytree(source, tmp_path / "source")
+    record = read_json(source / "run.json")
+    record["config"]["dataset"] = "/nowhere/esol.csv"
+    (tmp_path / "source" / "run.json").write_text(json.dumps(record))
+    words = ["--from", tmp_path / "source", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run"]
+    assert run("train", tables["bbbp"], *words) == 0
+    assert "was trained on graphs of the test part is not known: /nowhere/esol.csv: no such file" in caplog.text
 
 
 @pytest.mark.real_data

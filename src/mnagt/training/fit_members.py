@@ -70,7 +70,8 @@ def choose_member_weights(model: WeightedMean, trainer: Trainer, split: Split) -
     """Give the members the weights with the least loss on the validation part, which unequal weights make larger.
 
     The loss is multiplied by 1 plus ``PRIOR`` times the squared distance of the weights to equal ones: validation parts
-    are small, and molecules to come are less like the training part than they are (docs/log.md).
+    are small, and molecules to come are less like the training part than they are (docs/log.md). Where losses do not
+    differ or are not finite, as where no validation graph has a target, weights are equal.
     """
     head, task = model.head, trainer.task
     assert isinstance(head, WeightedMeanHead)
@@ -79,16 +80,31 @@ def choose_member_weights(model: WeightedMean, trainer: Trainer, split: Split) -
         lambda: trainer.ranks.outputs(model, trainer.dataset, split.valid, trainer.evaluation_batch_size).float()
     )
     outputs = torch.stack(list(found.values()))
-    best, equal = None, torch.full((len(outputs),), 1 / len(outputs))
-    for weights in list_weights(len(outputs)):
+    candidates, losses = torch.stack(list(list_weights(len(outputs)))), []
+    for weights in candidates:
         head.weights.copy_(weights)
-        loss = float(task.loss(head.join(outputs), target)) * (1 + PRIOR * float((weights - equal).square().sum()))
-        if best is None or loss < best[0]:
-            best = loss, weights
-    assert best is not None
-    head.weights.copy_(best[1])
-    named = zip(model.members, best[1].tolist(), strict=True)
+        losses.append(float(task.loss(head.join(outputs), target)))
+    head.weights.copy_(choose_weights(candidates, torch.tensor(losses, dtype=torch.double)))
+    named = zip(model.members, head.weights.tolist(), strict=True)
     logger.info("weights chosen by validation: %s", ", ".join(f"{name} {weight:.1f}" for name, weight in named))
+
+
+def choose_weights(
+    candidates: Float[Tensor, "candidates members"], losses: Float[Tensor, "candidates"]
+) -> Float[Tensor, "members"]:
+    """The weights whose loss, times 1 plus ``PRIOR`` times their squared distance to equal ones, is the least.
+
+    >>> choose_weights(torch.eye(2), torch.tensor([1.0, 3.0])), choose_weights(torch.eye(2), torch.zeros(2))
+    (tensor([1., 0.]), tensor([0.5000, 0.5000]))
+    """
+    equal = torch.full_like(candidates[0], 1 / candidates.shape[1])
+    is_known = losses.isfinite()
+    if not is_known.any() or losses[is_known].min() == losses[is_known].max():
+        return equal
+    distance = (candidates - equal).square().sum(dim=1)
+    order = distance.argsort(stable=True)  # of several with no loss, the nearest to equal weights
+    costs = (losses * (1 + PRIOR * distance)).where(is_known, torch.inf)[order]
+    return candidates[order[costs.argmin()]]
 
 
 def list_weights(members: int, steps: int = STEPS) -> Iterator[Float[Tensor, "members"]]:

@@ -1,12 +1,16 @@
 """Transfer: a training that starts from the weights of another run."""
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
+from mnagt.data.readers.smiles import find_duplicates, get_smiles
 from mnagt.data.splits import Split
 from mnagt.errors import InputError, count
 from mnagt.inference.model_folder import TrainedModel, load_model
@@ -15,11 +19,14 @@ from mnagt.models.wl_linear import WLCountsConfig
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.joined_model import JoinedModel
 from mnagt.runs.config import RunConfig
-from mnagt.runs.folder import read_split
+from mnagt.runs.folder import load_run_split, read_split
 from mnagt.tasks import Task
 
 HEAD = "head."
 """The tensors of the head have names that begin so; all others are the encoder's."""
+
+OF_TREES = ("members", "member_trees")
+"""Settings of the trees beside the network, which are grown for the new targets: they are not inherited."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,13 +47,14 @@ def load_source(config: RunConfig) -> TrainedModel | None:
 
 
 def inherit_settings(config: RunConfig) -> RunConfig:
-    """The settings with those of the other run's model in place of defaults, and the path of its folder in full."""
+    """The settings with those of the other run's network in place of defaults, and the path of its folder in full."""
     source = load_source(config)
     if source is None:
         return config
     folder = str(Path(config.train.init_from or "").expanduser().resolve())
     train = replace(config.train, init_from=folder)
-    return replace(config, settings={**source.settings, **config.settings}, train=train)
+    inherited = {name: value for name, value in source.settings.items() if name not in OF_TREES}
+    return replace(config, settings={**inherited, **config.settings}, train=train)
 
 
 def copy_weights(source: TrainedModel, model: GraphModel, task: Task) -> None:
@@ -74,17 +82,33 @@ def copy_weights(source: TrainedModel, model: GraphModel, task: Task) -> None:
 
 
 def describe_shared_graphs(config: RunConfig, dataset: PackedDataset, split: Split) -> str | None:
-    """That the other run has trained on graphs of the test part; None where it has not, or its graphs are others."""
-    if config.train.init_from is None:
+    """That the other run has trained on graphs of the test part, or that this cannot be known; None if it has not.
+
+    Molecules are compared by canonical SMILES after salts, other graphs only within the same data set.
+    """
+    folder = config.train.init_from
+    if folder is None:
         return None
     try:
-        other = read_split(Path(config.train.init_from), dataset)
-    except InputError:
-        return None
-    shared = int(torch.isin(split.test, torch.cat([other.train, other.valid])).sum())
+        shared = _count_seen(Path(folder), dataset, split.test)
+    except InputError as error:
+        return f"whether {folder} was trained on graphs of the test part is not known: {error}"
     if not shared:
         return None
     return (
         f"{count(shared, 'graph')} of the test part of {len(split.test):,} were in training or validation of "
-        f"{config.train.init_from}: test scores are too good; take the same split"
+        f"{folder}: test scores are too good; take the same split, or leave these graphs out"
     )
+
+
+def _count_seen(folder: Path, dataset: PackedDataset, test: Int[Tensor, "some"]) -> int:
+    """How many of the graphs ``test`` were in training or validation of the run in ``folder``."""
+    with suppress(InputError):  # where it was on the same data set
+        other = read_split(folder, dataset)
+        return int(torch.isin(test, torch.cat([other.train, other.valid])).sum())
+    graphs, other = load_run_split(folder)
+    if dataset.texts is None or graphs.texts is None:
+        raise InputError("of different data sets only molecules are compared; see to it that no graph is in both")
+    smiles = get_smiles(graphs.select(torch.cat([other.train, other.valid])))
+    first = find_duplicates([*smiles, *get_smiles(dataset.select(test))])
+    return int((first[len(smiles) :] < len(smiles)).sum())
