@@ -19,6 +19,7 @@ from mnagt.data.splits import PARTS, Split
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError
 from mnagt.experiments.ledger import Ledger, trial_key
+from mnagt.runs.folder import load_run_split
 from mnagt.runs.split import (
     SPLITS,
     choose_split,
@@ -69,7 +70,8 @@ def copies(tmp_path_factory) -> PackedDataset:
 def is_in_one_part(split: Split, dataset: PackedDataset) -> bool:
     part = {graph: name for name in PARTS for graph in getattr(split, name).tolist()}
     assert dataset.same_as is not None
-    return all(part[graph] == part[first] for graph, first in enumerate(dataset.same_as.tolist()))
+    molecules = [(int(dataset.same_as[graph]), name) for graph, name in part.items()]
+    return len(set(molecules)) == len({first for first, _ in molecules})
 
 
 def test_every_kind_is_in_the_table():
@@ -153,12 +155,17 @@ def test_a_column_that_is_no_split_is_refused(tmp_path, parts, told):
         load_dataset(path, targets=["y"], group=SplitColumn("part", "parts"))
 
 
-def test_index_files_that_share_a_molecule_are_reported(copies, tmp_path, caplog):
+def test_index_files_that_share_a_molecule_leave_it_in_the_last_part(copies, tmp_path, caplog):
     for name, graphs in {"train": range(28), "valid": range(28, 30), "test": range(30, 33)}.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(map(str, graphs)))
-    make_split(SplitConfig("files", folder=str(tmp_path)), copies)
-    assert "two parts of the split share 3 molecules" in caplog.text
-    assert "graph 0 (c1ccccc1C); graph 4 (C1CCCCC1CC)" in caplog.text
+    split = make_split(SplitConfig("files", folder=str(tmp_path)), copies)
+    assert is_in_one_part(split, copies)
+    assert [len(part) for part in (split.train, split.valid, split.test)] == [25, 2, 3]
+    assert "two parts of the split share molecules: graph 0 (c1ccccc1C); graph 4 (C1CCCCC1CC)" in caplog.text
+    assert "3 rows of them left out of training or validation" in caplog.text
+    (tmp_path / "valid.csv").write_text("28\n30\n")
+    with pytest.raises(InputError, match="graph 30 is there twice; a graph goes into one part, once"):
+        make_split(SplitConfig("files", folder=str(tmp_path)), copies)
 
 
 def test_the_description_names_split_sizes_classes_and_duplicates(copies):
@@ -248,8 +255,12 @@ def test_the_command_line_reports_a_real_split_column(bbbp, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         assert main(["train", str(path), "--split-column", "Split", "--out", str(tmp_path / "run"), *words]) == 0
     assert "bbbp: split given by column Split" in caplog.text
-    assert "  train  450  0: " in caplog.text
-    assert ", and test figures are too good by them: lines " in caplog.text
+    assert "  train  4" in caplog.text
+    assert "rows of them left out of training or validation, so that no tested molecule is trained on" in caplog.text
+    dataset, split = load_run_split(tmp_path / "run")
+    assert is_in_one_part(split, dataset)
+    assert len(split.train) < 450
+    assert len(split.test) == 75
     assert main(["train", str(path), "--split", "group", "--split-column", "Split", *words]) == 2
 
 
@@ -261,11 +272,13 @@ def test_parts_from_files(bbbp, tmp_path, caplog):
     write_table(paths["test"], [[row[1], row[0]] for row in sides["test"]], ["smiles", "y"])  # other columns, no id
     options = TableConfig(valid=str(paths["valid"]), test=str(paths["test"]))
     dataset = load_dataset(paths["train"], options=options)
-    assert "two parts of the given split share 1 molecule," in caplog.text
-    assert "lines 5 of train.csv and 17 of test.csv" in caplog.text
+    assert "two parts of the given split share 1 molecule: lines 5 of train.csv and 17 of test.csv" in caplog.text
     named = choose_split(SplitConfig(), dataset)
     assert named.name == "given by files"
-    assert [len(part) for part in (named.split.train, named.split.valid, named.split.test)] == [60, 15, 16]
+    assert [len(part) for part in (named.split.train, named.split.valid, named.split.test)] == [59, 15, 16]
+    averaged = load_dataset(paths["train"], options=replace(options, duplicates="average"))
+    assert averaged.official is not None
+    assert (len(averaged), averaged.official[3]) == (90, PARTS.index("test")), "one row, and the test part has it"
     without = load_dataset(paths["train"], options=replace(options, valid=None))
     named = choose_split(SplitConfig(), without)
     assert named.name == "given by files, validation part taken from training"

@@ -18,8 +18,8 @@ class TableConfig(Settings):
 
     duplicates: Literal["keep", "average", "drop", "error"] = "keep"
     """Rows of the same molecule (canonical SMILES after salts): keep all of them; average their targets (classes: the
-    majority); drop all but one, and all where targets differ; or refuse the table. They are in one part of every split
-    that is computed."""
+    majority); drop all but one, and all where targets differ; or refuse the table. They are in one part of every split:
+    of a given one, the last that has the molecule keeps it, test before validation before training."""
     valid: str | None = None
     """Another table, whose molecules are the validation part."""
     test: str | None = None

@@ -12,9 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.duplicates import count_duplicates, find_shared, shorten
+from mnagt.data.readers.duplicates import count_duplicates, describe_left_out, find_last_parts, shorten
 from mnagt.data.readers.fingerprint_splits import butina_clusters, kennard_stone_order, kmeans_clusters, morgan_bits
 from mnagt.data.readers.smiles import find_scaffolds, get_smiles
+from mnagt.data.readers.split_columns import NO_PART
 from mnagt.data.registry import DATASETS, is_molecule_table
 from mnagt.data.splits import (
     PARTS,
@@ -61,7 +62,7 @@ def resolve_split_kind(config: RunConfig) -> RunConfig:
 
 
 def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
-    """The split that ``config`` describes. Graphs of the same molecule are in one part, unless the split is given."""
+    """The split that ``config`` describes. Graphs of the same molecule are in one part."""
     return choose_split(config, dataset).split
 
 
@@ -214,16 +215,17 @@ def _split_files(config: SplitConfig, dataset: PackedDataset) -> Split:
     if config.folder is None:
         raise InputError("a split from files needs their folder: --split-folder, or folder under [split] in a recipe")
     split = read_split(Path(config.folder), len(dataset))
-    if dataset.same_as is not None:
-        shared = find_shared(dataset, split.to_parts(len(dataset))).nonzero()[:, 0].tolist()
-        smiles = get_smiles(dataset)
-        if shared:
-            _log.warning(
-                "%s: two parts of the split share %s, and test figures are too good by them: %s",
-                *(config.folder, count(len(shared), "molecule")),
-                "; ".join(f"graph {graph} ({shorten(smiles[graph])})" for graph in shared[:_MAX_LISTED]),
-            )
-    return split
+    if dataset.same_as is None:
+        return split
+    part = split.to_parts(len(dataset))
+    is_early = (part >= 0) & (part < find_last_parts(part, dataset.same_as))
+    if not is_early.any():
+        return split
+    smiles, early = get_smiles(dataset), is_early.nonzero()[:, 0].tolist()
+    listed = "; ".join(f"graph {graph} ({shorten(smiles[graph])})" for graph in early[:_MAX_LISTED])
+    message = "%s: two parts of the split share molecules: %s; %s"
+    _log.warning(message, config.folder, listed, describe_left_out(is_early))
+    return official_split(part.where(~is_early, NO_PART))
 
 
 def _unique_molecules(dataset: PackedDataset) -> tuple[Int[Tensor, "units"], Int[Tensor, "graphs"]]:

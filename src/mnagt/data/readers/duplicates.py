@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import SEPARATOR, get_smiles
+from mnagt.data.readers.split_columns import NO_PART
 from mnagt.data.readers.text_table import Table
 from mnagt.data.splits import PARTS
 from mnagt.errors import InputError, count
@@ -119,25 +120,39 @@ def shorten(smiles: str) -> str:
     return smiles if len(smiles) <= _MAX_SMILES else f"{smiles[:_MAX_SMILES]}..."
 
 
-def check_parts(dataset: PackedDataset, table: Table, duplicates: str) -> None:
-    """Report molecules that a given split (``dataset.official``) has in two parts; an error for 'error'."""
-    if dataset.official is None or dataset.same_as is None:
-        return
-    is_shared = find_shared(dataset, dataset.official)
-    if not is_shared.any():
-        return
-    shared = count(int(is_shared.sum()), "molecule")
-    message = (
-        f"{table.label}: two parts of the given split share {shared}, and test figures are too good by them: "
-        f"{list_copies(dataset, table, is_shared)}"
+def separate_parts(dataset: PackedDataset, table: Table, duplicates: str) -> PackedDataset:
+    """The data set with each molecule in one part of its given split (``dataset.official``), the last that has it.
+
+    Of molecules in two parts, test before validation before training, the copies in the other parts are in none; those
+    that are about to be merged are all in the last. They are reported; for 'error' they are an error.
+    """
+    part, same_as = dataset.official, dataset.same_as
+    if part is None or same_as is None:
+        return dataset
+    last = find_last_parts(part, same_as)
+    is_early = (part >= 0) & (part < last)
+    if not is_early.any():
+        return dataset
+    shared = torch.zeros(len(dataset), dtype=torch.bool).index_fill_(0, same_as[is_early], True)
+    found = (
+        f"{table.label}: two parts of the given split share {count(int(shared.sum()), 'molecule')}: "
+        f"{list_copies(dataset, table, shared)}"
     )
     if duplicates == "error":
-        raise InputError(f"{message}; remove them from {PARTS[1]} and {PARTS[2]}")
-    _log.warning("%s", message)
+        raise InputError(f"{found}; remove them from {PARTS[1]} and {PARTS[2]}")
+    if duplicates == "keep":
+        _log.warning("%s; %s", found, describe_left_out(is_early))
+        return replace(dataset, official=part.where(~is_early, NO_PART))
+    _log.warning("%s; each goes to the last part that has it", found)
+    return replace(dataset, official=last)
 
 
-def find_shared(dataset: PackedDataset, part: Tensor) -> Bool[Tensor, "graphs"]:
-    """Which graphs are the first copy of a molecule with copies in two parts; ``part`` is negative for none."""
-    assert dataset.same_as is not None
-    parts = torch.where(part < 0, torch.nan, part.double())
-    return has_conflict(replace(dataset, targets=parts[:, None]))
+def find_last_parts(part: Int[Tensor, "graphs"], same_as: Int[Tensor, "graphs"]) -> Int[Tensor, "graphs"]:
+    """The last part that has the molecule of each graph."""
+    return torch.full_like(part, NO_PART).scatter_reduce(0, same_as, part, "amax")[same_as]
+
+
+def describe_left_out(is_early: Bool[Tensor, "graphs"]) -> str:
+    """What is done about molecules of which two parts have copies."""
+    rows = count(int(is_early.sum()), "row")
+    return f"{rows} of them left out of training or validation, so that no tested molecule is trained on"

@@ -17,7 +17,7 @@ from torch import Tensor
 from mnagt.data import cache
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.descriptor_columns import with_descriptors
-from mnagt.data.readers.duplicates import check_parts, resolve_duplicates
+from mnagt.data.readers.duplicates import resolve_duplicates, separate_parts
 from mnagt.data.readers.molecule_reader import rdkit_version
 from mnagt.data.readers.sdf import SUFFIX, read_sdf
 from mnagt.data.readers.smiles import (
@@ -205,6 +205,6 @@ def _resolve_rows(
         dataset = replace(dataset, official=part[molecules.kept])
     if group is not None:
         dataset = replace(dataset, **encode_split_column(rows, group))
-    check_parts(dataset, rows, options.duplicates)
+    dataset = separate_parts(dataset, rows, options.duplicates)
     resolved = resolve_duplicates(dataset, rows, options.duplicates)
     return replace(molecules, dataset=resolved.dataset, kept=molecules.kept[resolved.kept])
