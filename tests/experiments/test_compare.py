@@ -1,21 +1,28 @@
 """One command compares models on the same splits, goes on after an interruption, and says which to use."""
 
+import csv
+import gzip
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from markup import is_self_contained
 
 from mnagt import load_dataset
 from mnagt.cli import main
+from mnagt.data.readers.split_columns import SplitColumn
 from mnagt.data.splits import keep_share, random_split
+from mnagt.data.table_config import TableConfig
 from mnagt.experiments import compare as comparing
 from mnagt.experiments.compare import CONSTANT, Compared, Comparison, default_models, score_constant
 from mnagt.graphs.memory import reset_peak_memory, resident_memory
 from mnagt.graphs.molecules import MOLECULES
-from mnagt.tasks import Regression
+from mnagt.runs.config import TrainConfig
+from mnagt.tasks import Mixed, MultiLabel, Regression
 
 MUTAG = load_dataset("MUTAG")
 WORDS = ["compare", "MUTAG", "--models", "gin,wl-linear", "--seeds", "1", "--epochs", "1", "--device", "cpu"]
@@ -82,13 +89,28 @@ def test_ledgers_without_validation_intervals_are_read_with_a_notice(tmp_path, c
 
 def test_the_constant_is_the_majority_or_the_mean():
     split = random_split(188, 0)
-    of_classes = score_constant(MUTAG.task, MUTAG, [split])
+    of_classes = score_constant(TrainConfig(), MUTAG, [split])
     majority = MUTAG.targets[split.train].mode().values
     assert of_classes.mean == pytest.approx((MUTAG.targets[split.test] == majority).double().mean().item())
     values = torch.arange(188.0)[:, None]
-    of_numbers = score_constant(Regression(("n",)), replace(MUTAG, task=Regression(("n",)), targets=values), [split])
+    numbers = replace(MUTAG, task=Regression(("n",)), targets=values)
     errors = values[split.test] - values[split.train].mean()
-    assert of_numbers.mean == pytest.approx(errors.square().mean().sqrt().item(), rel=1e-4)
+    for transform in ("standardise", "log"):
+        of_numbers = score_constant(TrainConfig(target_transform=transform), numbers, [split])
+        assert of_numbers.mean == pytest.approx(errors.square().mean().sqrt().item(), rel=1e-4)
+
+
+def test_the_loss_of_the_constant_is_that_of_the_models():
+    split, label = random_split(188, 0), MUTAG.targets.float()
+    values = torch.stack([label, torch.arange(1.0, 189).exp2().clamp(max=1e6)], dim=1)
+    task = Mixed(("mutagenic", "n"), (MultiLabel(("mutagenic",)), Regression(("n",))))
+    config = TrainConfig(target_transform="log", target_weights=(3.0, 1.0), metric="loss")
+    found = score_constant(config, replace(MUTAG, task=task, targets=values), [split]).mean
+    share, logs = label[split.train].mean(), values[:, 1].log()
+    mean, std = logs[split.train].mean(), logs[split.train].std(correction=0)
+    of_label = F.binary_cross_entropy(share.expand(len(split.test)), label[split.test])
+    of_number = ((logs[split.test] - mean) / std).square().mean()
+    assert found == pytest.approx(((3 * of_label + of_number) / 4).item(), rel=1e-3)
 
 
 def test_shares_of_the_training_part_are_nested():
@@ -116,7 +138,7 @@ def test_the_command_writes_a_page_and_goes_on_where_it_stopped(tmp_path, capsys
     found = json.loads((out / "result.json").read_text())
     assert found["verdict"] in printed
     assert (
-        re.search(r"^next    mnagt train MUTAG --model (gin|wl-linear)$", printed, re.MULTILINE)
+        re.search(r"^next    mnagt train MUTAG --epochs 1 --device cpu --model (gin|wl-linear)$", printed, re.MULTILINE)
         or CONSTANT in found["verdict"]
     )
     assert list(found["models"]["gin"]["curve"]) == ["38", "75", "150"]
@@ -141,3 +163,63 @@ def test_models_go_by_the_kind_of_graphs(tmp_path, capsys):
     assert MUTAG.features != MOLECULES
     assert main(["compare", "MUTAG", "--models", "gni", "--out", str(tmp_path / "x")]) == 2
     assert "gni" in capsys.readouterr().err
+
+
+# Real tables
+
+
+@pytest.fixture(scope="module")
+def bbbp(data_root) -> list[dict[str, str]]:
+    """The first 240 rows of ogbg-molbbbp, each with a part: the third of three is for validation and test."""
+    pytest.importorskip("rdkit")
+    with gzip.open(data_root / "ogbg_molbbbp" / "mapping" / "mol.csv.gz", "rt") as file:
+        rows = list(csv.DictReader(file))[:240]
+    parts = ("train", "train", "val", "train", "train", "test")
+    return [{"smiles": row["smiles"], "y": row["p_np"], "part": parts[i % 6]} for i, row in enumerate(rows)]
+
+
+def write_table(path: Path, rows: list[dict[str, str]]) -> str:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return str(path)
+
+
+OF_TABLES = ["--models", "gin,morgan-forest", "--seeds", "1", "--curve-seeds", "0", "--epochs", "1", "--device", "cpu"]
+
+
+def compare_table(*words: str, out: Path) -> tuple[int, dict]:
+    status = main(["compare", *words, *OF_TABLES, "--out", str(out)])
+    return status, json.loads((out / "result.json").read_text()) if status == 0 else {}
+
+
+@pytest.mark.real_data
+def test_a_real_table_is_compared_on_the_parts_that_its_column_names(bbbp, tmp_path, capsys):
+    table, out = write_table(tmp_path / "bbbp.csv", bbbp), tmp_path / "out"
+    words = [table, "--target", "y", "--split-column", "part", "--duplicates", "drop"]
+    status, found = compare_table(*words, out=out)
+    assert status == 0
+    dataset = load_dataset(table, targets=["y"], group=SplitColumn("part", "parts"), options=TableConfig("drop"))
+    assert dataset.official is not None
+    assert list(found["parts"].values()) == dataset.official.bincount().tolist()
+    assert set(found["models"]) == {"gin", "morgan-forest", CONSTANT}
+    assert found["metric"] == "rocauc"
+    assert found["models"]["morgan-forest"]["test"][0] > 0.6
+    (proposed,) = re.findall(r"^next    mnagt train (.*) --model \S+$", capsys.readouterr().out, re.MULTILINE)
+    assert proposed.split() == [*words, "--epochs", "1", "--device", "cpu"]
+    write_table(tmp_path / "bbbp.csv", bbbp[:-6])
+    assert compare_table(*words, out=out)[0] == 2
+    assert "bbbp has changed since; compare into a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.real_data
+def test_real_tables_of_other_parts_are_compared_on(bbbp, tmp_path, capsys):
+    sides = {part: [row for row in bbbp if row["part"] == part] for part in ("train", "val", "test")}
+    train, valid, test = (write_table(tmp_path / f"{part}.csv", rows) for part, rows in sides.items())
+    words = [train, "--target", "y", "--valid", valid, "--test", test]
+    status, found = compare_table(*words, out=tmp_path / "out")
+    assert status == 0
+    assert [found["parts"][name] for name in ("valid", "test")] == pytest.approx([40, 40], abs=4)
+    assert compare_table(train, "--target", "y", "--descriptor-file", test, out=tmp_path / "other")[0] == 2
+    assert "none of its columns is read" in capsys.readouterr().err

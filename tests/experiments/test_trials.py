@@ -1,20 +1,26 @@
 """Trials run once; their figures add up."""
 
+import csv
+import gzip
 import math
 import multiprocessing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mnagt import load_dataset
+from mnagt.data.splits import PARTS
+from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError
 from mnagt.experiments import trials
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.trials import Trial, run_trial, run_trials, summarise, thin_curves, with_seed
 from mnagt.files import read_json
-from mnagt.runs.config import RunConfig, TrainConfig
+from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
+from mnagt.runs.folder import load_run_dataset
 from mnagt.training.run import Result, train
 
 CONFIG = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1, batch_size=64), device="cpu")
@@ -202,3 +208,39 @@ def test_trials_are_added_up(ledger, runs):
 
 def test_one_trial_has_no_deviation(ledger, runs):
     assert math.isnan(summarise(run_trials([CONFIG], ledger)).test_std)
+
+
+def of_table(path: Path, split: SplitConfig, **options: Any) -> RunConfig:
+    """A trial on a table of molecules."""
+    settings = {"dim": 8, "depth": 1, **options.pop("settings", {})}
+    train = TrainConfig(epochs=1, batch_size=64)
+    return RunConfig(str(path), "gin", settings, train, split, "cpu", targets=("y",), **options)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("case", ["parts", "times", "files", "duplicates", "descriptors"])
+def test_trials_read_a_real_table_as_a_run_does(case, data_root, tmp_path):
+    pytest.importorskip("rdkit")
+    with gzip.open(data_root / "ogbg_molesol" / "mapping" / "mol.csv.gz", "rt") as file:
+        rows = [(smiles.strip(), y) for y, smiles, _ in list(csv.reader(file))[1:121]]
+    parts, paths = [*["train"] * 80, *["val"] * 20, *["test"] * 20], []
+    for name, start in (("train", 0), ("valid", 80), ("test", 100)):
+        lines = [f'"{smiles}",{y},{parts[start + i]},{97 * i % 120}' for i, (smiles, y) in enumerate(rows[start:])]
+        paths.append(tmp_path / f"{name}.csv")
+        paths[-1].write_text("\n".join(["smiles,y,part,n", *lines, *lines[:4]]) + "\n")
+    path, valid, test = paths
+    config = {
+        "parts": of_table(path, SplitConfig(column="part")),
+        "times": of_table(path, SplitConfig("time", column="n")),
+        "files": of_table(path, SplitConfig(), table=TableConfig(valid=str(valid), test=str(test))),
+        "duplicates": of_table(path, SplitConfig(), table=TableConfig("drop")),
+        "descriptors": of_table(
+            path, SplitConfig(), table=TableConfig(descriptor_file=str(path)), settings={"descriptors": ("n",)}
+        ),
+    }[case]
+    trial, run, dataset = run_trial(config), train(config), load_run_dataset(config)
+    assert trial.notes["dataset"] == dataset_fingerprint(dataset)
+    assert [trial.notes["split"][name] for name in PARTS] == [len(part) for part in run.split.to_dict().values()]
+    assert trial.result.test == run.result.test
+    assert trial.result.valid == run.result.valid
+    assert len(dataset) == {"files": 124 + 44 + 24, "duplicates": 120}.get(case, 124)

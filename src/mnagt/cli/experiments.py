@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnagt.cli.options import add_options, option, print_table, read_options
+from mnagt.cli.options import Parser, add_options, option, print_table, read_options
 from mnagt.cli.training import run_config, run_options, with_open_settings
 from mnagt.errors import InputError
 from mnagt.files import make_folder
@@ -167,11 +167,17 @@ def run_tune(args: argparse.Namespace) -> int:
 
 
 def compare_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parser.set_defaults(words=words)
+    _comparison_options(parser)
+    run_options(parser, words, has_model=False)
+
+
+def _comparison_options(parser: argparse.ArgumentParser) -> None:
+    """The options of ``mnagt compare`` that ``mnagt train`` lacks."""
     from mnagt.experiments.config import CompareConfig
 
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of ledger and page [runs/compare-DATASET]")
     add_options(parser, CompareConfig, "comparison")
-    run_options(parser, words, has_model=False)
 
 
 def run_compare(args: argparse.Namespace) -> int:
@@ -183,12 +189,15 @@ def run_compare(args: argparse.Namespace) -> int:
     config, search = with_open_settings(run_config(args), args), CompareConfig(**read_options(args, CompareConfig))
     out = args.out or Path("runs") / f"compare-{Path(config.dataset).stem}"
     make_folder(out)
-    logging.getLogger("mnagt.training.run").setLevel(logging.WARNING)  # the same split for every training
+    run_logger = logging.getLogger("mnagt.training.run")
+    run_logger.setLevel(logging.WARNING)  # the same split for every training
     try:
         found = compare(config, out, search, say=_log)
     except KeyboardInterrupt:
         _log("mnagt: interrupted; what is finished is kept, and the same command goes on")
         return 130
+    finally:
+        run_logger.setLevel(logging.NOTSET)
     rows = []
     for each in found.models:
         test = f"{each.mean:.3f} ({each.interval[0]:.3f} to {each.interval[1]:.3f})"
@@ -197,10 +206,10 @@ def run_compare(args: argparse.Namespace) -> int:
     print_table(["model", f"validation {metric} (95 %)", f"test {metric} (95 %)", "seconds", "memory, MB"], rows)
     print("\n" + "\n".join([found.verdict(), *found.notices, f"page    {out / 'report.html'}"]))
     if found.choice.model != CONSTANT:
-        words = ["mnagt", "train", config.dataset, "--model", found.choice.model]
-        words += ["--smiles", args.smiles] if args.smiles else []
-        words += ["--split", args.split_kind] if args.split_kind else []
-        words += [word for name in args.target or () for word in ("--target", name)]
+        parser = Parser(add_help=False, allow_abbrev=False)
+        _comparison_options(parser)
+        _, (_, *shared) = parser.parse_known_args(args.words)
+        words = ["mnagt", "train", *shared, "--model", found.choice.model]
         print(f"next    {shlex.join(words)}")
     return 0
 

@@ -20,9 +20,11 @@ from mnagt.models.registry import MODELS
 from mnagt.registry import lookup
 from mnagt.reports.charts import line_chart, mean_series
 from mnagt.reports.page import html, render_page
-from mnagt.runs.config import RunConfig
+from mnagt.runs.config import RunConfig, TrainConfig
+from mnagt.runs.fingerprint import matches_fingerprint
 from mnagt.runs.split import make_split
-from mnagt.tasks import Task
+from mnagt.tasks.mixed import LOSS
+from mnagt.training.fit_model import fit_task
 from mnagt.training.run import resolve_run
 
 FOR_MOLECULES = ("mnagt-ensemble", "morgan-forest", "descriptor-boosting", "wl-linear")
@@ -141,6 +143,9 @@ def compare(
         score = f"validation {result['metric']} {result['valid']:.4f}, test {result['test'][result['metric']]:.4f}"
         say(f"{trial.model}, {100 * share:.0f} % of the training graphs, seed {trial.train.seed}: {score}")
 
+    for record in run_trials(trials.values(), ledger, until=0.0):
+        if not matches_fingerprint(record.get("dataset"), dataset):
+            raise InputError(f"{ledger.path}: {dataset.name} has changed since; compare into a new folder (--out)")
     failed: dict[str, str] = {}
 
     def note_failure(trial: RunConfig, error: Exception) -> None:
@@ -189,7 +194,8 @@ def _summarise(
     models = [_summarise_model(name, found, metric) for name in dict.fromkeys(key[0] for key in found)]
     seeds = sorted({seed for _, seed, share in found if share == 1})
     splits = [make_split(with_seed(config, config.train.seed + seed).split, dataset) for seed in seeds]
-    models.append(score_constant(task, dataset, splits))
+    if metric != LOSS or config.train.uncertainty == "none":  # a constant has no loss of a distribution
+        models.append(score_constant(replace(config.train, metric=metric), dataset, splits))
     sign = -1 if task.higher_is_better else 1
     models.sort(key=lambda each: math.inf if math.isnan(each.valid_mean) else sign * each.valid_mean)
     parts = {name: len(getattr(splits[0], name)) for name in ("train", "valid", "test")}
@@ -222,19 +228,26 @@ def _mean_ends(intervals: Sequence[Sequence[float]]) -> tuple[float, float]:
     return mean(low for low, _ in intervals), mean(high for _, high in intervals)
 
 
-def score_constant(task: Task, dataset: PackedDataset, splits: Sequence[Split]) -> Compared:
-    """The scores of the same prediction for every graph: shares of classes or means over the training part."""
+def score_constant(config: TrainConfig, dataset: PackedDataset, splits: Sequence[Split]) -> Compared:
+    """The scores of the same prediction for every graph: shares of classes or means over the training part.
+
+    Where the loss is the metric, it is that of the models, with their weights and transform of targets. Otherwise the
+    mean is that of numbers in their units.
+    """
+    config = replace(config, uncertainty="none")
+    if config.metric != LOSS:
+        config = replace(config, target_transform="standardise")
     scores: dict[str, list[float]] = {"valid": [], "test": []}
     ends: dict[str, list[list[float]]] = {"valid": [], "test": []}
     for split in splits:
-        fitted = task.fit(dataset.targets[split.train])
+        fitted = fit_task(config, dataset, split.train)
         probability = fitted.target_probability(dataset.targets[split.train]).nanmean(dim=0)
         for part in scores:
             target = dataset.targets[getattr(split, part)]
             output = fitted.from_probability(probability).expand(len(target), -1)
-            score = fitted.scores(output, target)[task.metric]
+            score = fitted.scores(output, target)[fitted.metric]
             scores[part].append(score)
-            ends[part].append(fitted.score_intervals(output, target).get(task.metric, [score] * 2))
+            ends[part].append(fitted.score_intervals(output, target).get(fitted.metric, [score] * 2))
     valid, test = ((tuple(scores[part]), _mean_ends(ends[part])) for part in scores)
     return Compared(CONSTANT, *valid, *test, {len(splits[0].train): scores["test"]})
 

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import mean, stdev
@@ -23,6 +23,7 @@ from mnagt.inference.model_folder import TrainedModel
 from mnagt.nn.joined_model import JoinedModel
 from mnagt.runs.config import RunConfig, SplitConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
+from mnagt.runs.folder import dataset_arguments
 from mnagt.runs.split import make_split, resolve_split_kind
 from mnagt.training.fit_model import fit_model
 from mnagt.training.progress import Reporter
@@ -227,15 +228,15 @@ def _describe_split(split: Split) -> dict[str, Any]:
 
 def _load(config: RunConfig) -> tuple[PackedDataset, dict[str, Any]]:
     """The data set of a run, and its fingerprint; kept for the other trials of this process."""
-    return _load_once(config.dataset, config.smiles, config.targets, config.task, config.split.column)
+    arguments = dataset_arguments(config)
+    key = repr(arguments)
+    if key not in _LOADED:
+        dataset = load_dataset(**arguments)
+        _LOADED[key] = dataset, dataset_fingerprint(dataset)
+    return _LOADED[key]
 
 
-@cache
-def _load_once(
-    name: str, smiles: str | None, targets: tuple[str, ...] | None, task: str, group: str | None
-) -> tuple[PackedDataset, dict[str, Any]]:
-    dataset = load_dataset(name, smiles=smiles, targets=targets, task=task, group=group)
-    return dataset, dataset_fingerprint(dataset)
+_LOADED: dict[str, tuple[PackedDataset, dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True)

@@ -40,17 +40,27 @@ _COLUMN_HOLDS: dict[str, Literal["groups", "times"]] = {"group": "groups", "time
 
 def load_run_dataset(config: RunConfig) -> PackedDataset:
     """Load the data set that a run is about."""
+    return load_dataset(**dataset_arguments(config))
+
+
+def dataset_arguments(config: RunConfig) -> dict[str, Any]:
+    """What ``load_dataset`` takes to load the data set of a run."""
+    config = name_descriptors(config)
     column = config.split.column
     described = [name for name in config.settings.get("descriptors", ()) if name not in COMPUTED_DESCRIPTORS]
-    return load_dataset(
-        config.dataset,
-        smiles=config.smiles,
-        targets=config.targets,
-        task=config.task,
-        group=column and SplitColumn(column, _COLUMN_HOLDS.get(config.split.kind, "parts")),
-        columns={KIND: described} if described else None,
-        options=config.table,
-    )
+    if config.table.descriptor_file and not described:
+        raise InputError(
+            "--descriptor-file: none of its columns is read; name some with --descriptors, or leave it out"
+        )
+    return {
+        "name_or_path": config.dataset,
+        "smiles": config.smiles,
+        "targets": config.targets,
+        "task": config.task,
+        "group": column and SplitColumn(column, _COLUMN_HOLDS.get(config.split.kind, "parts")),
+        "columns": {KIND: described} if described else None,
+        "options": config.table,
+    }
 
 
 def name_descriptors(config: RunConfig) -> RunConfig:
