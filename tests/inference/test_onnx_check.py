@@ -1,6 +1,9 @@
 """An ONNX file from a stranger cannot hang a service, take its memory or read other files."""
 
+import io
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +16,10 @@ import torch
 from mnagt.errors import InputError
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.random_graphs import random_graphs
-from mnagt.inference import export
+from mnagt.inference import export, onnx_worker
 from mnagt.inference.export import OnnxModel
 from mnagt.inference.model_folder import TrainedModel
-from mnagt.inference.onnx_check import check_onnx
+from mnagt.inference.onnx_check import MEMORY, SECONDS, check_onnx
 from mnagt.models.registry import build_model
 from mnagt.serve.app import create_app
 from mnagt.serve.config import ServeConfig
@@ -168,6 +171,31 @@ def test_what_takes_too_long_is_ended(gin, harmless, tmp_path):
     path = add_to(harmless, tmp_path / "long.onnx", long_products)
     with pytest.raises(InputError, match=r"long\.onnx: not run \(it takes more than 2 s or"):
         check_onnx(path, gin, seconds=2)
+
+
+@pytest.mark.parametrize("limits", ["-v 1900000", "-t 50", "-S -t 50"])
+def test_lower_limits_of_the_shell_stay(harmless, limits):
+    """``ulimit -v`` for the service, as SECURITY.md advises."""
+    inputs = io.BytesIO()
+    np.savez(inputs)
+    worker = [sys.executable, "-I", onnx_worker.__file__, str(harmless), str(SECONDS), str(MEMORY)]
+    command = ["bash", "-c", f'ulimit {limits}; exec "$@"', "bash", *worker]
+    done = subprocess.run(command, input=inputs.getvalue(), capture_output=True)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+
+
+def test_a_system_without_a_limit_of_memory_has_the_others(monkeypatch):
+    """As macOS."""
+    limits = {}
+
+    def set_limit(kind: int, limit: tuple[int, int]) -> None:
+        if kind == resource.RLIMIT_AS:
+            raise ValueError("current limit exceeds maximum limit")
+        limits[kind] = limit
+
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    onnx_worker.limit_process(7, 2**40)
+    assert limits == {resource.RLIMIT_CPU: (7, 7), resource.RLIMIT_CORE: (0, 0)}
 
 
 def test_what_is_no_onnx_is_refused(gin, tmp_path):

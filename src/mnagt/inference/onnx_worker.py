@@ -8,6 +8,7 @@ end; otherwise it writes the reason to its standard error.
 import io
 import sys
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,18 @@ def check_operators(model: Any) -> None:
 
 
 def limit_process(seconds: int, memory: int) -> None:
-    """End this process after so many seconds of processor time, and let it have no more bytes; where systems can."""
+    """End this process after so many seconds of processor time, and let it have no more bytes; where systems can.
+
+    Lower limits that it has already stay.
+    """
     try:
         import resource
     except ImportError:  # Windows
         return
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0)):
+        lowest = min(each for each in (limit, *resource.getrlimit(kind)) if each != resource.RLIM_INFINITY)
+        with suppress(ValueError, OSError):  # macOS has no limit of memory
+            resource.setrlimit(kind, (lowest, lowest))
 
 
 def read_inputs(content: bytes) -> list[dict[str, Any]]:
