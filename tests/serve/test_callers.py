@@ -1,5 +1,6 @@
 """Callers have tokens and rates of their own; pages of other sites and HTTPS are allowed where that is set."""
 
+import re
 import shutil
 import ssl
 import subprocess
@@ -7,10 +8,11 @@ import subprocess
 import httpx
 import pytest
 
+from mnagt.cli import main
 from mnagt.errors import InputError
 from mnagt.serve.app import check_tls
 from mnagt.serve.callers import Callers, read_callers
-from mnagt.serve.config import ServeConfig
+from mnagt.serve.config import ServeConfig, read_token
 
 TOKENS = """
 [alice]
@@ -55,6 +57,20 @@ def test_the_token_is_asked_for_before_the_body_is_read(start, molecules, tokens
     assert large.headers["www-authenticate"] == "Bearer"
     assert httpx.get(f"{at}/nothing").status_code == 401
     assert {httpx.get(at + path).status_code for path in ("/", "/page.js", "/livez", "/v2/health/ready")} == {200}
+
+
+def test_a_token_on_the_command_line_is_advised_against(tmp_path, capsys):
+    assert main(["serve", str(tmp_path), "--token", "0123456789abcdef"]) == 2
+    assert "set MNAGT_TOKEN, or use --tokens FILE" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    assert not re.search(r"--token\b", capsys.readouterr().out)
+
+
+def test_the_environment_gives_a_token_where_there_is_none(monkeypatch):
+    monkeypatch.setenv("MNAGT_TOKEN", "of-the-environment")
+    assert read_token(ServeConfig()).token == "of-the-environment"
+    assert read_token(ServeConfig(token="of-a-file")).token == "of-a-file"
 
 
 def test_a_bucket_fills_up_in_a_minute(tokens):

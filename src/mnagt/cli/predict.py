@@ -4,11 +4,9 @@ import argparse
 import csv
 import json
 import math
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -261,14 +259,19 @@ def run_export(args: argparse.Namespace) -> None:
 
 def serve_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.add_argument("model", type=Path, help="folder of a run, or a folder of several models")
-    add_options(parser, ServeConfig, "service")
+    add_options(parser, ServeConfig, "service", leave_out=("token",))
+    parser.add_argument("--token", help=argparse.SUPPRESS)
 
 
 def run_serve(args: argparse.Namespace) -> None:
     """Serves predictions and explanations over HTTP (predict, explain, health, metrics, OpenAPI) and a page to try them
-    on, to this machine only unless --host says otherwise. MNAGT_TOKEN may hold the token."""
+    on, to this machine only unless --host says otherwise. The environment variable MNAGT_TOKEN may hold a token."""
     config = ServeConfig(**read_options(args, ServeConfig))
-    config = replace(config, token=config.token or os.environ.get("MNAGT_TOKEN", ""))
+    if args.token is not None:
+        notice = (
+            "all users of this machine can see --token, and 0.4 has it no more; set MNAGT_TOKEN, or use --tokens FILE"
+        )
+        print(f"mnagt: {notice}", file=sys.stderr)
     with explain_missing("the service", "serve"):
         from mnagt.serve.app import serve
     ask = "open it in a browser to try it; /openapi.json describes requests"

@@ -33,7 +33,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from mnagt.errors import InputError
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
-from mnagt.serve.config import ServeConfig
+from mnagt.serve.config import ServeConfig, read_token
 from mnagt.serve.metrics import Metrics
 from mnagt.serve.middleware import COMPUTED, SERVICE, AsciiResponse, Middleware, TimedProtocol, refuse
 from mnagt.serve.models import Models, find_models, is_model_folder
@@ -329,7 +329,7 @@ def serve(
     """Serve the model in ``folder``, or the models, until interrupted; ``say`` is called with the address."""
     import uvicorn
 
-    config = config or ServeConfig()
+    config = read_token(config or ServeConfig())
     if not (config.token or config.tokens) and config.host not in ("127.0.0.1", "::1", "localhost"):
         _log.warning("anyone who reaches %s can send requests: set a token", config.host)
     host, port = config.host, config.port

@@ -1,6 +1,7 @@
 """Settings of the service."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from mnagt.settings import Ge, Gt, Le, PositiveInt, Settings
@@ -15,7 +16,7 @@ class ServeConfig(Settings):
     port: Annotated[int, Ge(1), Le(65535)] = 8000
     """Port to listen on."""
     token: str = ""
-    """Bearer token that requests must send; none is needed if empty."""
+    """Bearer token that requests must send, as that of the caller default; none is needed if empty."""
     tokens: str = ""
     """TOML file with a token and a rate for each caller."""
     cors_origins: tuple[str, ...] = ()
@@ -69,3 +70,8 @@ class ServeConfig(Settings):
     def max_graph_nodes(self) -> int:
         """Most nodes of a single graph: attention is quadratic in them."""
         return self.max_nodes // 4
+
+
+def read_token(config: ServeConfig) -> ServeConfig:
+    """The settings with the token in ``MNAGT_TOKEN``, where they have none."""
+    return replace(config, token=config.token or os.environ.get("MNAGT_TOKEN", ""))
