@@ -151,7 +151,8 @@ def fill_folder(folder: Path, desk: Path, page: str) -> None:
     """What a reader of the page has: tables, graphs, recipes, models, sources, a plugin, a model of code."""
     shutil.copytree(desk, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pyg", "nci1"))
     shutil.copytree(folder / "runs" / "mutag", folder / "model")
-    shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True)
+    for place in (folder, folder / "examples"):
+        shutil.copytree(ROOT / "examples", place, dirs_exist_ok=True)
     (folder / "my.csv").write_text((folder / "amines.csv").read_text().replace("amine", "active", 1))
     for name in ("new.jsonl", "my-graphs.jsonl"):
         shutil.copy(folder / "my.jsonl", folder / name)

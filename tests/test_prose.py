@@ -80,10 +80,18 @@ def test_the_readme_is_short_and_has_the_figures_of_the_stored_report():
     assert all(f"{score} %" in report for score in scores)
 
 
+def test_the_tutorial_for_chemists_has_the_stored_outputs():
+    stored = (ROOT / "results" / "gallery" / "tutorial.txt").read_text(encoding="utf-8").splitlines()
+    lines = [line for block in TUTORIALS["practitioner"] if block.kind == "console" for line in block.text.splitlines()]
+    assert len(lines) > 20
+    assert [line for line in lines if line not in (*stored, "...")] == []
+
+
 @pytest.mark.parametrize("name", ["researcher", "practitioner", pytest.param("engineer", marks=pytest.mark.slow)])
 def test_tutorials_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert TUTORIALS[name]
+    shutil.copytree(ROOT / "examples", "examples")
     for block in TUTORIALS[name]:
         run_python([block], name, {})
         for command in block.commands() if block.kind == "console" else ():  # those of sh: test_commands.py

@@ -20,6 +20,9 @@ from mkdocs.structure.files import File, Files
 RESULTS = Path(__file__).parents[1] / "results"
 GALLERY = {
     "quickstart": "quickstart/report.html",
+    "explain": "gallery/explain.html",
+    "compare": "gallery/compare.html",
+    "monitor": "gallery/monitor.html",
     "table1": "table1/report.html",
     "baselines": "baselines/report.html",
     "ablation": "ablation/report.html",

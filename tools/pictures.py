@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pictures_accuracy import draw_accuracy
 from pictures_data import draw_calibration, draw_cuda_graphs, draw_packed, draw_padding, draw_splits
 from pictures_model import draw_idea, draw_idea_narrow, draw_layer, draw_spectral, draw_wl
 from svg import Canvas, style_modes
@@ -44,6 +45,7 @@ PICTURES: dict[str, Callable[[], Canvas | Chart]] = {
     "splits": draw_splits,
     "cuda-graphs": draw_cuda_graphs,
     "calibration": draw_calibration,
+    "accuracy": draw_accuracy,
     "paper-hops": partial(Chart, "hops/figures/nci1-hops.svg"),
     "paper-heads": partial(Chart, "heads/figures/nci1-heads.svg"),
     "paper-layers": partial(Chart, "layers/figures/nci1-layers.svg"),

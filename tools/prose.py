@@ -31,7 +31,7 @@ def list_sentences(text: str) -> list[str]:
     """The sentences of a Markdown page, without code, tables, pictures, headings and HTML."""
     text = re.sub(r"^---\n.*?^---\n", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"```.*?```|\$\$.*?\$\$|<!--.*?-->", "\n\n", text, flags=re.DOTALL)
-    lines = [line for line in text.splitlines() if not re.match(r"\s*(\||#|<|!\[|    )", line)]
+    lines = [line for line in text.splitlines() if not re.match(r"\s*(\||#|<|\[?!\[|    )", line)]
     paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", "\n".join(lines))
     words = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "CODE", each)) for each in paragraphs]
     return [s for each in words for s in re.split(r"(?<=[.!?:;])(?:\*\*)?\s+", " ".join(each.split())) if s]
