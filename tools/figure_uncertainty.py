@@ -67,10 +67,10 @@ def build_coverage_molhiv() -> str:
     """Coverage of labels on a split by scaffold, and on random halves of its two parts."""
     found = read_results("coverage-molhiv-cpu.json")["figures"]
     rows = []
-    for level, own in found["its own split"].items():
+    for level, scaffold in found["its own split"].items():
         halves = found["20 random halves"][level]
         mixed = f"{halves['yes']:.3f}, {halves['no']:.3f}, {halves['sets of both']:.2f}"
-        cells = [f"{own['yes']:.3f}", f"{own['no']:.3f}", f"{own['sets of both']:.2f}", mixed]
+        cells = [f"{scaffold['yes']:.3f}", f"{scaffold['no']:.3f}", f"{scaffold['sets of both']:.2f}", mixed]
         rows.append([level.removeprefix("level "), *cells])
     head = ["level", "actives covered", "inactives covered", "sets with both labels"]
     return format_table([*head, "on random halves of both parts: actives, inactives, sets of both"], rows)
