@@ -31,6 +31,8 @@ class Command:
     add_options: Callable[[argparse.ArgumentParser, Sequence[str]], None] = lambda parser, words: None
     next_step: str = ""
     """A command that is useful after this one, with the arguments of this one in braces; some print their own."""
+    may_train: bool = False
+    """Whether it trains, maybe for long, and starts itself again with jemalloc where that keeps memory from growing."""
 
     @property
     def description(self) -> str:
@@ -57,7 +59,7 @@ COMMANDS = {
         experiments.run_quickstart,
         experiments.quickstart_options,
     ),
-    "train": Command("train a model on a data set", training.run_train, training.train_options),
+    "train": Command("train a model on a data set", training.run_train, training.train_options, may_train=True),
     "evaluate": Command(
         "score a trained model",
         predict.run_evaluate,
@@ -112,17 +114,22 @@ COMMANDS = {
         experiments.run_trials,
         experiments.trials_options,
         "mnagt compare {dataset}",
+        may_train=True,
     ),
     "compare": Command(
         "which model for these data: several on the same splits, as an HTML page",
         experiments.run_compare,
         experiments.compare_options,
+        may_train=True,
     ),
-    "tune": Command("search for better settings, by validation", experiments.run_tune, experiments.tune_options),
+    "tune": Command(
+        "search for better settings, by validation", experiments.run_tune, experiments.tune_options, may_train=True
+    ),
     "reproduce": Command(
         "run the paper's experiments and compare tables and figures",
         experiments.run_reproduce,
         experiments.reproduce_options,
+        may_train=True,
     ),
     "data": Command(
         "make a data set: Python functions, from source", listing.run_data, listing.data_options, "mnagt train {out}"
@@ -141,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         limit_spinning(os.environ)
-        if "train" in arguments[:1]:
+        if any(COMMANDS[name].may_train for name in arguments[:1] if name in COMMANDS):
             restart_with_jemalloc()
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("mnagt").setLevel(logging.INFO)  # a download says how far it is

@@ -4,12 +4,14 @@ glibc before 2.38 seldom reuses freed aligned blocks (its bug 14581), and torch 
 training grows. An allocator can only be chosen when a process starts, so the command is started again.
 """
 
+import logging
 import os
 import platform
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 
 CHOICE = "MNAGT_ALLOCATOR"
 """Environment variable: ``system`` keeps the allocator of the system."""
@@ -21,28 +23,43 @@ FIXED_IN = (2, 38)
 """The version of glibc that has no such growth."""
 
 
+NOTICE_SECONDS = 600.0
+"""A command that takes longer says that its memory may grow: in shorter ones there is little to notice."""
+
+_log = logging.getLogger(__name__)
+
+
 def restart_with_jemalloc() -> None:
-    """Replace this process by the same command with jemalloc, if that helps; else return."""
-    added = choose_environment(os.environ, platform.libc_ver(), find_jemalloc())
-    if added and sys.orig_argv[1:]:
+    """Replace this process by the same command with jemalloc, if that helps; else return.
+
+    Where it would help and is not installed, a notice says so once, after ``NOTICE_SECONDS``.
+    """
+    libc = platform.libc_ver()
+    if not is_growing(os.environ, libc):
+        return
+    jemalloc = find_jemalloc()
+    if jemalloc is None:
+        remedy = f"install jemalloc (apt install libjemalloc2), or set {CHOICE}=system to be told no more"
+        notice = Timer(
+            NOTICE_SECONDS, _log.warning, [f"with {' '.join(libc)} the memory of a training grows; {remedy}"]
+        )
+        notice.daemon = True
+        notice.start()
+    elif sys.orig_argv[1:]:
+        added = {"LD_PRELOAD": str(jemalloc), "MALLOC_CONF": os.environ.get("MALLOC_CONF", OPTIONS)}
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **added})
 
 
-def choose_environment(environ: Mapping[str, str], libc: tuple[str, str], jemalloc: Path | None) -> dict[str, str]:
-    """The variables to add to the environment; none where nothing is to be changed.
+def is_growing(environ: Mapping[str, str], libc: tuple[str, str]) -> bool:
+    """Whether the memory of a training grows with this C library, unless the environment chooses an allocator.
 
-    >>> choose_environment({}, ("glibc", "2.36"), Path("/usr/lib/libjemalloc.so.2"))["LD_PRELOAD"]
-    '/usr/lib/libjemalloc.so.2'
-    >>> choose_environment({}, ("glibc", "2.39"), Path("/usr/lib/libjemalloc.so.2"))
-    {}
+    >>> is_growing({}, ("glibc", "2.36")), is_growing({}, ("glibc", "2.39"))
+    (True, False)
     """
     name, version = libc
     numbers = version.split(".")[:2]
     is_affected = name == "glibc" and all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) < FIXED_IN
-    is_chosen = "LD_PRELOAD" in environ or environ.get(CHOICE) == "system"
-    if not is_affected or is_chosen or jemalloc is None:
-        return {}
-    return {"LD_PRELOAD": str(jemalloc), "MALLOC_CONF": environ.get("MALLOC_CONF", OPTIONS)}
+    return is_affected and "LD_PRELOAD" not in environ and environ.get(CHOICE) != "system"
 
 
 def find_jemalloc() -> Path | None:
