@@ -1,6 +1,6 @@
 """An hour of training and of serving: memory stays flat, every good request is answered.
 
-Two processes side by side for ``--minutes``: ``mnagt train --model mnagt`` on NCI1 (from the folder ``MNAGT_DATA``) with
+Two processes side by side for ``--minutes``: ``mnagt train --model mnagt`` on NCI1 (in the folder ``MNAGT_DATA``) with
 a checkpoint every few seconds, which is then asked to stop and has to save and say so; and ``mnagt serve`` under steady
 load, every tenth request malformed. Resident memory of both is read every few seconds. What grows is the line fitted
 through the readings after the first third (by then allocators have settled), over the rest of the time; it may be
