@@ -33,7 +33,8 @@ DIGESTS: dict[str, str] = {
     "ogbg-molesol": "9aed3890f303b02fa347ff447801c89bf82a995ed4e0078d11e377a247b0f901",
     "ogbg-molfreesolv": "f2f0fe79ccf570cd97f6797291f56cbad4cc476de52374dc320b7e103c85079d",
 }
-"""``digest_contents`` of the data sets as published."""
+"""``digest_contents`` of the data sets as published. Others have none because no published copy was at hand: our COLLAB
+was rewritten from another format, our ogbg-molhiv and ogbg-moltox21 were built from MoleculeNet's SMILES."""
 
 _BLOCK = 1 << 20
 _SECONDS_BETWEEN_REPORTS = 5
