@@ -14,10 +14,7 @@ import csv
 import gzip
 import json
 import math
-import os
-import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +28,8 @@ from rdkit.rdBase import BlockLogs
 from sklearn.metrics import roc_auc_score
 
 from mnagt.data.registry import load_dataset
+from mnagt.experiments.chemprop import run_measured
+from mnagt.experiments.chemprop import train_command as chemprop_command
 from mnagt.files import read_json
 from mnagt.runs.config import SplitConfig
 from mnagt.runs.split import make_split
@@ -138,11 +137,9 @@ def _write(
 def train_command(model: str, task: Task, seed: int, out: Path, chemprop: str) -> list[str]:
     """The command that trains a model with its defaults."""
     if model == CHEMPROP:
-        kind = "regression" if task.is_regression else "classification"
-        metric = "rmse" if task.is_regression else "roc"
-        words = [chemprop, "train", "--data-path", str(task.table), "--smiles-columns", "smiles"]
-        words += ["--target-columns", *task.targets, "--task-type", kind, "--metrics", metric]
-        words += ["--splits-column", "split", "--pytorch-seed", str(seed), "--output-dir", str(out)]
+        chosen = {"is_regression": task.is_regression, "part": "split"}
+        words = chemprop_command(chemprop, task.table, ["smiles"], task.targets, **chosen)
+        words += ["--pytorch-seed", str(seed), "--output-dir", str(out)]
         return [*words, "--accelerator", "cpu"]
     words = [sys.executable, "-m", "mnagt", "train", str(task.table), "--smiles", "smiles", "--split-column", "split"]
     words += [word for target in task.targets for word in ("--target", target)]
@@ -173,11 +170,7 @@ def train_once(model: str, task: Task, seed: int, folder: Path, chemprop: str) -
     out = folder / f"{task.name}-{model.replace(' ', '-')}-{seed}"
     shutil.rmtree(out, ignore_errors=True)
     words = train_command(model, task, seed, out, chemprop)
-    with (folder / "last.log").open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{shlex.join(words)} failed; its output is in {folder / 'last.log'}")
+    usage = run_measured(words, folder / "last.log")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     record = {
         "set": task.name,
@@ -185,8 +178,8 @@ def train_once(model: str, task: Task, seed: int, folder: Path, chemprop: str) -
         "seed": seed,
         "metric": task.metric,
         "score": round(read_score(model, task, out), 5),
-        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
-        "peak_memory_mb": round(usage.ru_maxrss / 1024),
+        "processor_seconds": round(usage.processor_seconds, 1),
+        "peak_memory_mb": round(usage.memory_mb),
         "folder_mb": round(size / 1e6, 2),
         "commit": common.machine()["commit"],
     }

@@ -163,9 +163,6 @@ def test_index_files_that_share_a_molecule_leave_it_in_the_last_part(copies, tmp
     assert [len(part) for part in (split.train, split.valid, split.test)] == [25, 2, 3]
     assert "two parts of the split share molecules: graph 0 (c1ccccc1C); graph 4 (C1CCCCC1CC)" in caplog.text
     assert "3 rows of them left out of training or validation" in caplog.text
-    (tmp_path / "valid.csv").write_text("28\n30\n")
-    with pytest.raises(InputError, match="graph 30 is there twice; a graph goes into one part, once"):
-        make_split(SplitConfig("files", folder=str(tmp_path)), copies)
 
 
 def test_the_description_names_split_sizes_classes_and_duplicates(copies):

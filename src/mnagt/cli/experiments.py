@@ -183,8 +183,9 @@ def _comparison_options(parser: argparse.ArgumentParser) -> None:
 def run_compare(args: argparse.Namespace) -> int:
     """Trains several models on the same splits and writes a page: which of them to use for these data, with intervals,
     cost and learning curve. The same command again goes on where it stopped."""
-    from mnagt.experiments.compare import CONSTANT, compare, describe_valid
+    from mnagt.experiments.compare import compare, describe_valid
     from mnagt.experiments.config import CompareConfig
+    from mnagt.models.registry import MODELS
 
     config, search = with_open_settings(run_config(args), args), CompareConfig(**read_options(args, CompareConfig))
     out = args.out or Path("runs") / f"compare-{Path(config.dataset).stem}"
@@ -205,7 +206,7 @@ def run_compare(args: argparse.Namespace) -> int:
     metric = found.metric
     print_table(["model", f"validation {metric} (95 %)", f"test {metric} (95 %)", "seconds", "memory, MB"], rows)
     print("\n" + "\n".join([found.verdict(), *found.notices, f"page    {out / 'report.html'}"]))
-    if found.choice.model != CONSTANT:
+    if found.choice.model in MODELS:
         parser = Parser(add_help=False, allow_abbrev=False)
         _comparison_options(parser)
         _, (_, *shared) = parser.parse_known_args(args.words)

@@ -11,6 +11,8 @@ from typing import Any
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
+from mnagt.experiments.chemprop import NAME as CHEMPROP
+from mnagt.experiments.chemprop import run_chemprop
 from mnagt.experiments.config import CompareConfig
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.trials import run_trials, with_seed
@@ -27,7 +29,7 @@ from mnagt.tasks.mixed import LOSS
 from mnagt.training.fit_model import fit_task
 from mnagt.training.run import resolve_run
 
-FOR_MOLECULES = ("mnagt-ensemble", "morgan-forest", "descriptor-boosting", "wl-linear")
+FOR_MOLECULES = ("mnagt-ensemble", "morgan-forest", "descriptor-boosting", "wl-linear", CHEMPROP)
 FOR_GRAPHS = ("mnagt", "gin", "wl-linear")
 CONSTANT = "constant"
 """The majority class, the share of positives or the mean: what a model must beat."""
@@ -75,6 +77,8 @@ class Comparison:
     higher_is_better: bool
     models: tuple[Compared, ...]
     parts: dict[str, int]
+    notes: tuple[str, ...] = ()
+    """About models of other programs."""
 
     @property
     def equals(self) -> tuple[Compared, ...]:
@@ -91,7 +95,7 @@ class Comparison:
     @property
     def notices(self) -> list[str]:
         """What a reader must know about how the model was chosen."""
-        lines = ["Validation scores chose the order and the recommendation; test scores chose nothing."]
+        lines = ["Validation scores chose the order and the recommendation; test scores chose nothing.", *self.notes]
         if self.models[0].valid_interval is None:
             lines.append(
                 "The ledger was written before validation intervals were kept: only the best validation score counts. "
@@ -134,8 +138,9 @@ def compare(
     config, dataset = resolve_run(replace(config, model="mnagt"), None)
     models = search.models or default_models(dataset)
     for name in models:
-        lookup(MODELS, name, "model")
+        lookup({**MODELS, CHEMPROP: None}, name, "model")
     trials = {(name, s, share): c for name in models for s, share, c in _list_trials(config, name, search)}
+    of_chemprop = {key: trials.pop(key) for key in list(trials) if key[0] == CHEMPROP}
     ledger = Ledger(out / "trials.jsonl")
 
     def print_trial(trial: RunConfig, record: dict[str, Any]) -> None:
@@ -158,10 +163,14 @@ def compare(
         on_trial=print_trial,
         on_failure=note_failure,
     )
-    for name, reason in failed.items():
-        say(f"{name} is left out: {reason}")
     records = {key: run_trials([trial], ledger, until=0.0) for key, trial in trials.items()}
     found = {key: each[0] for key, each in records.items() if each and key[0] not in failed}
+    try:
+        found |= run_chemprop(search.chemprop, of_chemprop, dataset, out, print_trial) if of_chemprop else {}
+    except InputError as error:
+        failed[CHEMPROP] = str(error)
+    for name, reason in failed.items():
+        say(f"{name} is left out: {reason}")
     if not found:
         raise InputError(f"no model could be trained: {'; '.join(failed.values())}")
     comparison = _summarise(found, dataset, config)
@@ -173,7 +182,8 @@ def compare(
 def default_models(dataset: PackedDataset) -> tuple[str, ...]:
     """The models that are compared if none are named; those that scikit-learn fits, where it is installed."""
     names = FOR_MOLECULES if are_molecules(dataset.features) else FOR_GRAPHS
-    return tuple(name for name in names if find_spec("sklearn") or not MODELS[name].is_fitted_by_sklearn)
+    is_there = find_spec("sklearn") is not None
+    return tuple(name for name in names if is_there or name == CHEMPROP or not MODELS[name].is_fitted_by_sklearn)
 
 
 def _list_trials(config: RunConfig, name: str, search: CompareConfig) -> list[tuple[int, float, RunConfig]]:
@@ -199,7 +209,10 @@ def _summarise(
     sign = -1 if task.higher_is_better else 1
     models.sort(key=lambda each: math.inf if math.isnan(each.valid_mean) else sign * each.valid_mean)
     parts = {name: len(getattr(splits[0], name)) for name in ("train", "valid", "test")}
-    return Comparison(dataset.name, metric, task.higher_is_better, tuple(models), parts)
+    versions = sorted({record["version"] for (name, _, _), record in found.items() if name == CHEMPROP})
+    text = "chemprop {} was trained by its own program, with its defaults. Its seconds are those of the whole process."
+    notes = tuple(map(text.format, versions))
+    return Comparison(dataset.name, metric, task.higher_is_better, tuple(models), parts, notes)
 
 
 def _summarise_model(name: str, found: dict[tuple[str, int, float], dict[str, Any]], metric: str) -> Compared:
@@ -269,11 +282,8 @@ def build_page(comparison: Comparison, failed: dict[str, str]) -> str:
         deviation = (each.interval[1] - each.interval[0]) / 2
         is_ours = each.model.startswith("mnagt")
         sketch = html.interval(f"{each.model}: {text}", each.mean, low, high, deviation, is_ours=is_ours)
-        cost = (
-            ["–"] * 3
-            if each.model == CONSTANT
-            else [f"{each.seconds:.1f}", f"{each.memory:,.0f}" if each.memory else "-", f"{each.parameters:,}"]
-        )
+        numbers = f"{each.memory:,.0f}" if each.memory else "–", f"{each.parameters:,}" if each.parameters else "–"
+        cost = ["–" if each.model == CONSTANT else f"{each.seconds:.1f}", *numbers]
         rows.append([each.model, describe_valid(each), text, sketch, *cost])
     drawn = [each for each in models if each.model != CONSTANT and len(each.curve) > 1]
     series = [mean_series(each.model, i, list(each.curve), list(each.curve.values())) for i, each in enumerate(drawn)]

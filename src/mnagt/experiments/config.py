@@ -88,11 +88,14 @@ class CompareConfig(Settings):
     """
 
     models: tuple[str, ...] = ()
-    """Models to compare; if not given, mnagt, morgan-forest, descriptor-boosting and wl-linear for molecules, and
-    mnagt, gin and wl-linear for other graphs. The constant prediction is always among them."""
+    """Models to compare; if not given, mnagt-ensemble, morgan-forest, descriptor-boosting and wl-linear for molecules,
+    with chemprop where it is installed, and mnagt, gin and wl-linear for other graphs. The constant prediction is
+    always among them."""
     seeds: PositiveInt = 3
     """Trainings of each model on all training graphs, each with seeds of its own."""
     curve_seeds: NonNegativeInt = 1
     """Trainings of each model on a quarter and on half of the training graphs; 0 for no learning curve."""
     jobs: PositiveInt = 1
     """Trainings that run at a time."""
+    chemprop: str = "chemprop"
+    """The program of chemprop, such as chem/bin/chemprop; it is trained with its own defaults."""
