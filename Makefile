@@ -59,10 +59,9 @@ reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an ho
 slow: .venv/dev  ## the tests that take minutes, and more examples of each property
 	OMP_NUM_THREADS=1 MNAGT_EXAMPLES=200 $(BIN)/python -m pytest -m "slow or hypothesis"
 
-release: .venv/dev  ## wheel and sdist into dist/, checked, then the quickstart from the wheel in a new virtual environment
+release: .venv/dev  ## wheel and sdist into dist/, checked, then the quickstart from the wheel in a new virtual environment; ADDRESS=... completes links of README
 	rm -rf dist build
-	$(BIN)/python -m build --outdir dist
-	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tools/release.py dist $(ADDRESS)
 	$(PYTHON) -m venv build/venv
 	build/venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
 	cd build && venv/bin/mnagt quickstart

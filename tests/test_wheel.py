@@ -5,11 +5,17 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import release  # type: ignore[import-not-found]  # noqa: E402
+
 SMOKE = """
 import csv, sys
 from pathlib import Path
@@ -52,6 +58,27 @@ def run(command: list[str], folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def test_links_of_the_readme_lead_somewhere_from_a_package_index():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    whole = release.complete_links(text, "https://example.org/")
+    assert "(https://example.org/docs/results.md)" in whole
+    assert whole.count('<img src="https://example.org/docs/pictures/') == text.count("<picture>") == 2
+    for each in (whole, release.complete_links(text, "")):
+        assert not release.LINK.search(each)
+        assert "srcset" not in each
+
+
+@pytest.mark.slow
+def test_a_release_is_what_a_package_index_takes(tmp_path):
+    wheel, sdist = release.build(tmp_path)
+    assert (wheel.suffix, sdist.suffixes[-2:]) == (".whl", [".tar", ".gz"])
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("METADATA")]
+        told = message_from_bytes(archive.read(name))
+    assert told["Project-URL"] == "Paper, https://arxiv.org/abs/2211.07970"
+    assert "What is measured" in told.get_payload()
 
 
 @pytest.mark.slow
