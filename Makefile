@@ -15,6 +15,7 @@ lint: .venv/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/codespell
 	$(BIN)/python tools/prose.py
 
 audit: .venv/dev  ## known vulnerabilities (needs the network) and secrets
@@ -35,7 +36,8 @@ pictures: .venv/dev  ## pictures of README and docs
 notebooks: .venv/dev  ## run the notebooks and store what they print and draw
 	OMP_NUM_THREADS=1 $(BIN)/python tools/run_notebooks.py
 
-prose: .venv/dev  ## retired words, phrases that are not used, and long sentences in pages and notebooks
+prose: .venv/dev  ## spelling, retired words, phrases that are not used, and long sentences in pages and notebooks
+	$(BIN)/codespell
 	$(BIN)/python tools/prose.py
 	$(BIN)/python -m pytest -q tests/test_vocabulary.py
 
