@@ -71,6 +71,7 @@ def test_a_saved_model_predicts_as_it_did(name, dataset, words, unpack, capsys):
     ("name", "dataset", "words"),
     [
         ("classes", "MUTAG", ["--level", "0.9", "--graphs", "0,1,2,3,4,5,6,7,8,9"]),
+        ("wide", "MUTAG", ["--level", "0.9", "--graphs", "0,1,2,3,4,5,6,7,8,9"]),
         ("numbers", "molecules.csv", ["--level", "0.8"]),
     ],
 )

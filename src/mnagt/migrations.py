@@ -46,6 +46,8 @@ WEIGHTS: tuple[tuple[str, str], ...] = (
     (r"\bencoder\.balls\.", "encoder.ego_statistics."),
     (r"^subtrees\.", "readout.parts.1."),
     (r"^norm\.", "readout.norm."),
+    (r"^readout\.deep\.", "readout.network."),
+    (r"^readout\.wide\.", "readout.members.wide."),
     (r"^forest\.asked$", "forest.feature"),
     (r"^forest\.following$", "forest.child"),
 )
@@ -101,6 +103,12 @@ def add_tree_roots(tensors: dict[str, "Tensor"], trees: int) -> dict[str, "Tenso
     if child is None or "forest.root" in tensors or not trees:
         return tensors
     return tensors | {"forest.root": torch.arange(trees, dtype=torch.int32) * (len(child) // trees)}
+
+
+def reorder_members(tensors: dict[str, "Tensor"]) -> dict[str, "Tensor"]:
+    """``tensors`` with the weight of the network first; that of the linear model came first in 0.2."""
+    is_reversed = any(name.startswith("readout.wide.") for name in tensors)
+    return tensors | {"head.weights": tensors["head.weights"].flip(0)} if is_reversed else tensors
 
 
 def parameters_of_0_1(dims: Mapping[str, int]) -> list[str]:

@@ -15,7 +15,7 @@ from mnagt.data.registry import load_dataset
 from mnagt.graphs.molecules import MOLECULES
 from mnagt.models.mnagt_ensemble import MEMBERS, MnagtEnsembleConfig
 from mnagt.models.registry import build_model
-from mnagt.nn.weighted_mean import WeightedMean
+from mnagt.nn.joined_model import JoinedModel
 from mnagt.training.fit_members import choose_weights, list_weights
 
 pytestmark = pytest.mark.real_data
@@ -40,8 +40,8 @@ def test_the_members_are_the_models_of_their_names(config):
     dataset = load_dataset(config.dataset)  # which keeps descriptors for all three
     run = train(config, dataset=dataset)
     model = run.trained.model
-    assert isinstance(model, WeightedMean)
-    parts = model.parts(lambda: run.trained.outputs(dataset).softmax(dim=1))
+    assert isinstance(model, JoinedModel)
+    parts = model.outputs_of_members(lambda: run.trained.outputs(dataset).softmax(dim=1))
     forest = train(replace(config, model="morgan-forest", settings={"num_trees": 3}), dataset=dataset)
     torch.testing.assert_close(parts["morgan-forest"], forest.trained.outputs(dataset).softmax(dim=1))
     settings = {"num_iterations": 3, "learning_rate": 1.0}
@@ -64,7 +64,7 @@ def test_a_table_of_molecules_trains_it_by_default_and_other_commands_take_it(ta
     assert main(["explain", str(run), str(table), "--graphs", "0", "--out", str(page)]) == 0
     assert "the mean of the models of trees is part of the prediction" in capsys.readouterr().out
     assert "The prediction is the mean of network" in page.read_text()
-    assert isinstance(trained.model, WeightedMean)
+    assert isinstance(trained.model, JoinedModel)
     trained.model.weights.copy_(torch.tensor([0.0, 0.5, 0.5]))
     trained.save(tmp_path / "trees")
     assert main(["explain", str(tmp_path / "trees"), str(table), "--graphs", "0", "--out", str(page)]) == 0
@@ -75,8 +75,8 @@ def test_a_table_of_molecules_trains_it_by_default_and_other_commands_take_it(ta
     assert main(["train", str(table), "--from", str(run), *words]) == 0
     again = load_model(other)
     assert again.name == "mnagt-ensemble"
-    assert isinstance(again.model, WeightedMean)
-    assert isinstance(trained.model, WeightedMean)
+    assert isinstance(again.model, JoinedModel)
+    assert isinstance(trained.model, JoinedModel)
     weights = trained.model.network.head.state_dict()
     assert all(torch.equal(weights[name], each) for name, each in again.model.network.head.state_dict().items())
 
@@ -88,12 +88,12 @@ def test_the_network_is_alone_where_trees_cannot_be_fitted(data_root, tmp_path, 
         run = train(tmp_path / "esol.csv", uncertainty="mean-variance", epochs=1, device="cpu", **TINY)
     assert "the network is trained alone" in caplog.text
     assert (run.trained.name, run.trained.settings["members"]) == ("mnagt-ensemble", [])
-    assert not isinstance(run.trained.model, WeightedMean)
+    assert not isinstance(run.trained.model, JoinedModel)
     tiny = {name: value for name, value in TINY.items() if name != "member_trees"}
     source, target = tmp_path / "source", "measured log solubility in mols per litre"
     train(tmp_path / "esol.csv", source, uncertainty="mean-variance", target=target, epochs=1, device="cpu", **tiny)
     later = train(tmp_path / "esol.csv", target=target, init_from=str(source), epochs=1, device="cpu", member_trees=3)
-    assert isinstance(later.trained.model, WeightedMean), "the trees of the new run do not follow the other"
+    assert isinstance(later.trained.model, JoinedModel), "the trees of the new run do not follow the other"
     assert (tuple(later.trained.settings["members"]), later.trained.settings["dim"]) == (MEMBERS, 8)
 
 

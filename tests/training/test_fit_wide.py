@@ -1,5 +1,6 @@
 """A linear model and a network, each fitted by itself, in a sum whose weights validation chooses."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,10 +9,11 @@ import torch
 from mnagt import RunConfig, TrainConfig, load_dataset, load_model, train
 from mnagt.experiments.trials import run_trial
 from mnagt.models.registry import build_model
-from mnagt.nn.wide_and_deep import WideAndDeep, WideAndDeepHead
+from mnagt.nn.joined_model import JoinedModel
 from mnagt.runs.config import SplitConfig
 from mnagt.runs.split import make_split
-from mnagt.training.fit_wide import deviation
+from mnagt.training import fit_model
+from mnagt.training.fit_members import deviation
 
 FIXED = {"wl_iterations": 2, "wl_min_graphs": 1, "normalisation": "presence", "classifier": "logistic", "C": 0.3}
 NETWORK = {"dim": 8, "depth": 1, "head_dim": 4}
@@ -25,15 +27,15 @@ RUN = RunConfig(
 )
 
 
-def outputs_of_parts(model: WideAndDeep) -> dict[str, torch.Tensor]:
+def outputs_of_members(model: JoinedModel) -> dict[str, torch.Tensor]:
     batch = load_dataset("MUTAG").batch(torch.arange(20))
-    return model.parts(lambda: model.eval()(batch).detach())
+    return model.outputs_of_members(lambda: model.eval()(batch).detach())
 
 
 def test_the_parts_are_wl_linear_and_the_network_of_mnagt():
     both = train(RUN).trained.model
-    assert isinstance(both, WideAndDeep)
-    found = outputs_of_parts(both)
+    assert isinstance(both, JoinedModel)
+    found = outputs_of_members(both)
     batch = load_dataset("MUTAG").batch(torch.arange(20))
     linear = train(replace(RUN, model="wl-linear", settings=FIXED))
     torch.testing.assert_close(found["wide"], linear.trained.model(batch), rtol=1e-4, atol=1e-4)
@@ -43,30 +45,28 @@ def test_the_parts_are_wl_linear_and_the_network_of_mnagt():
     assert all(torch.equal(weights[name], tensor) for name, tensor in network.trained.model.state_dict().items())
 
 
-def test_parts_leave_the_weights_as_they_were():
+def test_outputs_of_members_leave_the_weights_as_they_were():
     model = train(RUN).trained.model
-    assert isinstance(model, WideAndDeep)
-    assert isinstance(model.head, WideAndDeepHead)
-    before = model.head.weights.clone()
-    outputs_of_parts(model)
-    assert torch.equal(model.head.weights, before)
+    assert isinstance(model, JoinedModel)
+    before = model.weights.clone()
+    outputs_of_members(model)
+    assert torch.equal(model.weights, before)
 
 
 def test_on_the_validation_part_the_loss_is_no_greater_than_that_of_either_part():
     run, dataset = train(RUN), load_dataset("MUTAG")
     model, valid, target = run.trained.model, run.split.valid, dataset.targets[run.split.valid]
-    assert isinstance(model, WideAndDeep)
+    assert isinstance(model, JoinedModel)
     loss = run.trained.task.loss(run.trained.outputs(dataset, valid), target)
-    for part in model.parts(lambda: run.trained.outputs(dataset, valid)).values():
+    for part in model.outputs_of_members(lambda: run.trained.outputs(dataset, valid)).values():
         assert loss <= run.trained.task.loss(part / deviation(part), target) + 1e-6
 
 
 def test_a_network_that_knows_nothing_gets_no_weight():
     """With a learning rate of zero it stays as it was drawn; the linear part is then as wl-linear is."""
     model = train(replace(RUN, train=replace(RUN.train, lr=0.0))).trained.model
-    assert isinstance(model, WideAndDeep)
-    assert isinstance(model.head, WideAndDeepHead)
-    parts, (wide, network) = outputs_of_parts(model), model.head.weights.tolist()
+    assert isinstance(model, JoinedModel)
+    parts, (network, wide) = outputs_of_members(model), model.weights.tolist()
     assert network * deviation(parts["network"]) < 0.5 * wide * deviation(parts["wide"])
 
 
@@ -77,6 +77,19 @@ def test_a_trial_records_the_test_scores_of_each_part():
     linear = train(replace(RUN, model="wl-linear", settings=FIXED))
     assert trial.notes["members"]["wide"]["accuracy"] == pytest.approx(linear.result.test["accuracy"])
     assert len(make_split(RUN.split, dataset).test) == len(linear.split.test)
+
+
+def test_the_seconds_of_training_count_the_linear_part_and_the_weights(monkeypatch):
+    def sleep_first(function):
+        def slow(*arguments):
+            time.sleep(0.6)
+            return function(*arguments)
+
+        return slow
+
+    for name in ("fit_members", "join_members"):
+        monkeypatch.setattr(fit_model, name, sleep_first(getattr(fit_model, name)))
+    assert train(RUN).result.seconds > 1.2
 
 
 def test_it_is_saved_loaded_and_resumed(tmp_path):
@@ -96,9 +109,9 @@ def test_validation_chooses_the_settings_of_the_linear_part():
 
 def test_only_the_network_is_trained_by_gradients():
     model = build_model("mnagt-wl", {"dim": 8, "depth": 1}, load_dataset("MUTAG").features, 2)
-    assert isinstance(model, WideAndDeep)
+    assert isinstance(model, JoinedModel)
     inside = {id(p) for p in model.network.parameters()}
     assert {name for name, p in model.named_parameters() if id(p) not in inside} == {
-        "readout.wide.weight",
-        "readout.wide.bias",
+        "readout.members.wide.weight",
+        "readout.members.wide.bias",
     }

@@ -207,7 +207,7 @@ def score_members(
     trained: TrainedModel, model: JoinedModel, dataset: PackedDataset, split: Split
 ) -> dict[str, dict[str, float]]:
     """Test scores of each member of a joined model by itself."""
-    outputs = model.parts(lambda: trained.outputs(dataset, split.test))
+    outputs = model.outputs_of_members(lambda: trained.outputs(dataset, split.test))
     return {name: trained.task.scores(output, dataset.targets[split.test]) for name, output in outputs.items()}
 
 

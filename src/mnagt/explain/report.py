@@ -22,7 +22,7 @@ from mnagt.graphs.molecules import CHANGES, REACTIONS, find_molecule_format
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import select_graphs
-from mnagt.nn.weighted_mean import WeightedMean
+from mnagt.nn.joined_model import JoinedModel
 from mnagt.reports.charts import Series, line_chart, shorten, stacked_bars
 from mnagt.reports.graph_drawing import (
     NEGATIVE,
@@ -112,7 +112,7 @@ def explain_to(
 
 def _list_apart(trained: TrainedModel, found: Sequence[Explanation], has_descriptors: bool) -> list[str]:
     """What is part of predictions and not of the colours."""
-    is_mean = isinstance(trained.model, WeightedMean)
+    is_mean = isinstance(trained.model, JoinedModel) and trained.model.is_mean
     apart = ["the random forest"] * (trained.forest is not None) + ["the mean of the models of trees"] * is_mean
     apart += ["what descriptors contribute"] * has_descriptors
     lines = [f"{what} is part of the prediction and not of the colours" for what in apart]
@@ -125,7 +125,7 @@ def _list_apart(trained: TrainedModel, found: Sequence[Explanation], has_descrip
 
 def _describe_members(trained: TrainedModel) -> str:
     """The members of a weighted mean with their weights; '' for other models."""
-    if not isinstance(trained.model, WeightedMean):
+    if not (isinstance(trained.model, JoinedModel) and trained.model.is_mean):
         return ""
     pairs = zip(trained.model.members, trained.model.weights.tolist(), strict=True)
     return join_names(f"{name} ({weight:.1f})" for name, weight in pairs)

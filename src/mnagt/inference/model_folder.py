@@ -44,7 +44,7 @@ from mnagt.inference.weights import (
     save_tensors,
     select_prefix,
 )
-from mnagt.migrations import add_tree_roots, rename_weights
+from mnagt.migrations import add_tree_roots, rename_weights, reorder_members
 from mnagt.models.registry import MODELS, full_settings, use_module
 from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.nn.inference_fusion import FusedModel
@@ -305,7 +305,8 @@ def _load(folder: Path) -> TrainedModel:
         features = from_dict(Features, content["features"], where="features")
         task = task_from_dict(content["task"])
         definition = name, settings, features, task.num_outputs
-        renamed = add_tree_roots(rename_weights(weights), settings.get("forest_trees", 0) * task.num_outputs)
+        renamed = rename_weights(reorder_members(weights))
+        renamed = add_tree_roots(renamed, settings.get("forest_trees", 0) * task.num_outputs)
         with torch.device("meta"), SkipInit(), parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
             expected = _join_weights(*_build(*definition, renamed))
     except KeyError as error:

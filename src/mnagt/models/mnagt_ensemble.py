@@ -15,7 +15,8 @@ from mnagt.models.descriptor_boosting import DescriptorBoostingConfig, descripto
 from mnagt.models.mnagt import MnagtConfig, mnagt
 from mnagt.models.morgan_forest import MorganForestConfig, morgan_forest
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.weighted_mean import WeightedMean
+from mnagt.nn.joined_model import JoinedModel, MemberReadout, WeightedMean
+from mnagt.nn.readouts import Readout
 from mnagt.settings import Ge, Le
 
 MEMBERS = ("morgan-forest", "descriptor-boosting")
@@ -62,10 +63,11 @@ class MnagtEnsembleConfig(MnagtConfig):
 def mnagt_ensemble(config: MnagtEnsembleConfig, features: Features, outputs: int) -> GraphModel:
     """The weighted mean of a network of mnagt, a Morgan forest and boosted descriptors (molecules)."""
     config = config.resolve(features, outputs)
-    network, members = mnagt(config, features, outputs), dict[str, GraphModel]()
+    network, members = mnagt(config, features, outputs), dict[str, Readout]()
     for name, settings in config.member_settings.items():
         if name == "morgan-forest":
-            members[name] = morgan_forest(MorganForestConfig(**settings), features, outputs)
+            member = morgan_forest(MorganForestConfig(**settings), features, outputs)
         else:
-            members[name] = descriptor_boosting(DescriptorBoostingConfig(**settings), features, outputs)
-    return WeightedMean(network, members, outputs) if members else network
+            member = descriptor_boosting(DescriptorBoostingConfig(**settings), features, outputs)
+        members[name] = MemberReadout(name, member, outputs)
+    return JoinedModel(network, members, outputs, WeightedMean) if members else network

@@ -6,14 +6,18 @@ Wide & Deep Learning for Recommender Systems, 2016, train the two jointly. A net
 leaves added nothing on the one split where it was tried: docs/log.md.)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from mnagt.graphs.features import Features
 from mnagt.models.mnagt import MnagtNetworkConfig, make_network
 from mnagt.models.wl_linear import WLCountsConfig
 from mnagt.nn.graph_model import GraphModel
-from mnagt.nn.wide_and_deep import WideAndDeep
+from mnagt.nn.joined_model import JoinedModel, WeightedSum
 from mnagt.nn.wl_counts import WLCounts, initial_colours
+
+WIDE = "wide"
+"""The member beside the network: ``wl-linear``."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,15 @@ class MnagtWLConfig(WLCountsConfig, MnagtNetworkConfig):
     'auto'
     """
 
+    @property
+    def member_settings(self) -> dict[str, dict[str, Any]]:
+        """The settings of the linear model."""
+        return {WIDE: {field.name: getattr(self, field.name) for field in fields(WLCountsConfig)}}
+
 
 def mnagt_wl(config: MnagtWLConfig, features: Features, outputs: int) -> GraphModel:
     """Wide and deep: the weighted sum of wl-linear and of the network of mnagt."""
     config = config.resolve(features, outputs)
     iterations, normalisation = config.counted
     wide = WLCounts(outputs, iterations, initial_colours(features), normalisation)
-    return WideAndDeep(make_network(config, features, outputs), wide)
+    return JoinedModel(make_network(config, features, outputs), {WIDE: wide}, outputs, WeightedSum)

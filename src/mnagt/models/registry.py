@@ -38,7 +38,7 @@ from mnagt.models.set2set import Set2SetConfig, set2set
 from mnagt.models.sortpool import SortPoolConfig, sortpool
 from mnagt.models.transformer import TransformerConfig, transformer
 from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
-from mnagt.models.wl_linear import WLCountsConfig, WLLinearConfig, wl_linear
+from mnagt.models.wl_linear import WLLinearConfig, wl_linear
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.module_model import ModuleModel
 from mnagt.registry import add_entry, lookup
@@ -71,8 +71,8 @@ class Entry:
 
     @property
     def is_joined(self) -> bool:
-        """Whether scikit-learn fits a part of the model before the rest is trained (``training/fit_joined.py``)."""
-        return issubclass(self.config, WLCountsConfig | MnagtEnsembleConfig) and not self.is_fitted_by_sklearn
+        """Whether scikit-learn fits a part of the model before the rest is trained (``training/fit_members.py``)."""
+        return issubclass(self.config, MnagtWLConfig | MnagtEnsembleConfig)
 
     @property
     def summary(self) -> str:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.defaults import resolve_defaults
 from mnagt.tasks import UNCERTAINTIES, Task
 from mnagt.training.distributed import ALONE, Ranks
-from mnagt.training.fit_joined import fit_beside, join
+from mnagt.training.fit_members import fit_members, join_members, list_problems
 from mnagt.training.fit_trees import check_can_grow, fit_forest
 from mnagt.training.memory_check import check_memory, explain_out_of_memory
 from mnagt.training.progress import Reporter
@@ -68,7 +67,7 @@ class FittedModel:
     dataset: PackedDataset
     trainer: Trainer | SklearnTrainer
     seconds: float
-    """Spent training, validating and growing the forest."""
+    """Spent fitting all parts and validating. A resumed run fits the members beside a network again."""
 
     def score(self, split: Split, *, with_test: bool = True) -> Result:
         """The result of the training; test scores only ``with_test``."""
@@ -139,11 +138,11 @@ def fit_model(
     if source is not None:
         dataset, features = source.align(dataset), source.model.features
     settings = resolve_settings(config.model, config.settings, features, task.num_outputs)
-    config, beside = replace(config, settings=settings), {}
+    config, members, seconds = replace(config, settings=settings), {}, 0.0
     if MODELS[config.model].is_joined:
-        fit = partial(fit_beside, config, dataset, split, task, should_stop=should_stop)
-        chosen, beside = ranks.broadcast_from_rank0(fit)
-        config = replace(config, settings=settings | chosen)
+        problems, start = list_problems(config, dataset, split, task, should_stop), time.monotonic()
+        chosen, members = ranks.broadcast_from_rank0(lambda: fit_members(problems))
+        config, seconds = replace(config, settings=settings | chosen), time.monotonic() - start
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
         model = build_or_explain(config.model, config.settings, features, task.num_outputs)
@@ -167,12 +166,13 @@ def fit_model(
         network = model.network if isinstance(model, JoinedModel) else model
         trainer = Trainer(network, dataset, split, task, config.train, **common)
         trainer.run()
-    if isinstance(model, JoinedModel):
-        join(model, beside, trainer, split)
     start = time.monotonic()
+    if isinstance(model, JoinedModel):
+        join_members(model, members, trainer, split)
     if forest is not None:
         fit_forest(forest, dataset, split.train, task, config.train.seed, should_stop)
-    return FittedModel(config, model, forest, dataset, trainer, trainer.at.seconds + time.monotonic() - start)
+    seconds += trainer.at.seconds + time.monotonic() - start
+    return FittedModel(config, model, forest, dataset, trainer, seconds)
 
 
 def fit_task(config: TrainConfig, dataset: PackedDataset, train: Int[Tensor, "some"]) -> Task:
