@@ -19,7 +19,7 @@ class Dropout(nn.Dropout):
 
 def factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Float[Tensor, "..."]:
     """Zero with probability ``p``, to a level, else what makes the mean one."""
-    kept, numbers = min(max(round((1 - p) * LEVELS), 1), LEVELS - 1), shape.numel()
+    kept_levels, numbers = min(max(round((1 - p) * LEVELS), 1), LEVELS - 1), shape.numel()
     bits = torch.empty(-(-numbers // 4), dtype=torch.int64).random_(-(2**63), None)  # all 64 of them
     drawn = bits.view(torch.int16)[:numbers].view(shape)
-    return (drawn < kept - LEVELS // 2).to(dtype).mul_(LEVELS / kept)
+    return (drawn < kept_levels - LEVELS // 2).to(dtype).mul_(LEVELS / kept_levels)

@@ -263,8 +263,8 @@ def bootstrap_intervals(
     counts = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]
     values: dict[str, list[float]] = {}
     for count in counts:
-        found = compute(torch.randint(graphs, (count, graphs), generator=generator))
-        for name, column in found.items():  # lists: small tensors kept between large ones would make the heap grow
+        samples = compute(torch.randint(graphs, (count, graphs), generator=generator))
+        for name, column in samples.items():  # lists: small tensors kept between large ones would make the heap grow
             values.setdefault(name, []).extend(column.double().tolist())
     ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     finite = {name: [value for value in column if isfinite(value)] for name, column in values.items()}

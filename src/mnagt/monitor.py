@@ -10,7 +10,7 @@ from mnagt.devices import pick_device
 from mnagt.errors import InputError
 from mnagt.files import write_text
 from mnagt.inference.domain import LEVEL
-from mnagt.inference.drift import Bins, Counts, Drift, count_bins, measure_drift
+from mnagt.inference.drift import BinCounts, Bins, Drift, count_bins, measure_drift
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import select_graphs
@@ -34,7 +34,7 @@ class Monitored:
     farthest: list[tuple[str, float]]
     """Names and distances of the farthest graphs."""
     bins: dict[str, Bins]
-    counts: Counts
+    counts: BinCounts
     drifts: dict[str, Drift]
 
     @property
@@ -104,20 +104,20 @@ def describe_feature(trained: TrainedModel, name: str) -> str:
 
 def monitor_to(out: Path, folder: Path | str, dataset: str, **options: object) -> Monitored:
     """Write a page of what ``monitor`` finds."""
-    found = monitor(folder, dataset, **options)  # type: ignore[arg-type]
-    columns, rows = found.table()
-    roles = ["ours" if name in found.drifted else "" for name in found.drifts]
-    verdict = f"Drift: {', '.join(describe_feature(found.trained, name) for name in found.drifted)}."
+    monitored = monitor(folder, dataset, **options)  # type: ignore[arg-type]
+    columns, rows = monitored.table()
+    roles = ["ours" if name in monitored.drifted else "" for name in monitored.drifts]
+    verdict = f"Drift: {', '.join(describe_feature(monitored.trained, name) for name in monitored.drifted)}."
     blocks = [
         html.title(f"Drift of {Path(dataset).name}"),
-        html.paragraph(f"{found.summary()}. {verdict if found.drifted else 'No feature has drifted.'}", "lead"),
+        html.paragraph(f"{monitored.summary()}. {verdict if monitored.drifted else 'No feature has drifted.'}", "lead"),
         html.section("Features", [html.table(columns, rows, roles=roles), html.paragraph(EXPLANATION, "note")]),
-        html.section("Shares of the graphs", [html.grid([_draw(found, name) for name in found.drifts])]),
-        html.section("The farthest graphs", [html.table(["graph", "distance"], _rows(found))]),
+        html.section("Shares of the graphs", [html.grid([_draw(monitored, name) for name in monitored.drifts])]),
+        html.section("The farthest graphs", [html.table(["graph", "distance"], _rows(monitored))]),
     ]
-    origin = found.trained.origin.get("dataset", "other graphs")
-    write_text(out, str(html.page(f"Drift of {Path(dataset).name}", blocks, [f"{found.trained.name} on {origin}"])))
-    return found
+    origin = monitored.trained.origin.get("dataset", "other graphs")
+    write_text(out, str(html.page(f"Drift of {Path(dataset).name}", blocks, [f"{monitored.trained.name} on {origin}"])))
+    return monitored
 
 
 EXPLANATION = (

@@ -27,13 +27,13 @@ def load_plugins(names: Iterable[str] = ()) -> list[str]:
     []
     """
     listed = list_plugins()
-    given = [*listed, *(name for name in names if name not in listed)]
-    if given != listed:
-        os.environ[VARIABLE] = ",".join(given)
-    found = [*given, *(each for each in find_installed() if each not in given)]
-    for name in found:
+    listed_or_named = [*listed, *(name for name in names if name not in listed)]
+    if listed_or_named != listed:
+        os.environ[VARIABLE] = ",".join(listed_or_named)
+    plugins = [*listed_or_named, *(each for each in find_installed() if each not in listed_or_named)]
+    for name in plugins:
         _import(name)
-    return found
+    return plugins
 
 
 def list_plugins() -> list[str]:

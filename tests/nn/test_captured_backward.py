@@ -14,7 +14,7 @@ import mnagt.nn as mnn
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.padding import Shape
-from mnagt.nn.captured_backward import Slots, _copy_into, _pad
+from mnagt.nn.captured_backward import FixedShape, _copy_into, _pad
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DIM = 6
@@ -166,7 +166,7 @@ def test_batches_share_a_shape_that_holds_them():
 def test_a_column_that_only_some_batches_have_is_named(name):
     data, without = draw([5, 1, 7], 0), draw([5, 1, 7], 0)
     del without[name]
-    graph, slots = GraphBatch.from_edges(data.edge_index, batch=data.batch), Slots(Shape(3, 256, 256), 64, True)
+    graph, slots = GraphBatch.from_edges(data.edge_index, batch=data.batch), FixedShape(Shape(3, 256, 256), 64, True)
     full, less = _pad(data, graph, slots), _pad(without, graph, slots)
     with pytest.raises(InputError, match=rf"data.{name} is not there, and was \[256"):
         _copy_into(full, less)

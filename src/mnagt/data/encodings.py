@@ -42,12 +42,12 @@ def with_encodings(dataset: PackedDataset, sizes: Mapping[str, int]) -> PackedDa
     """
     if not sizes:
         return dataset
-    given = {name: rows for name, rows in dataset.encodings.items() if name == TABLE_DESCRIPTORS}
+    table_columns = {name: rows for name, rows in dataset.encodings.items() if name == TABLE_DESCRIPTORS}
     sizes = {name: size for name, size in sizes.items() if name != TABLE_DESCRIPTORS}  # which cannot be computed
     cache = dataset.encoding_cache
     for name, size in sizes.items() - cache.keys():
         cache[name, size] = _load_or_compute(dataset, name, size)
-    return replace(dataset, encodings={name: cache[name, size] for name, size in sizes.items()} | given)
+    return replace(dataset, encodings={name: cache[name, size] for name, size in sizes.items()} | table_columns)
 
 
 def _load_or_compute(dataset: PackedDataset, name: str, size: int) -> Tensor:

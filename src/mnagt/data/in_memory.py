@@ -202,20 +202,20 @@ def _pack_smiles(smiles: list[str], name: str) -> PackedDataset:
 
 
 def _pack_networkx(graphs: list[Any], columns: Mapping[str, Sequence[str]] | None, name: str) -> PackedDataset:
-    found = AttributedGraphs.empty(name, name, lambda location, attribute: f"{location}, attribute {attribute!r}")
+    collected = AttributedGraphs.empty(name, name, lambda location, attribute: f"{location}, attribute {attribute!r}")
     for number, graph in enumerate(graphs):
         if len(graph) == 0:
             raise InputError(f"graph {number} has no nodes; leave it out")
-        index = {node: v for v, node in enumerate(graph, start=found.first_node)}
+        index = {node: v for v, node in enumerate(graph, start=collected.first_node)}
         for node, attributes in graph.nodes(data=True):
             attributes = {str(key): _to_python(value) for key, value in attributes.items()}
-            found.add_node(attributes, f"graph {number}, node {node!r}")
+            collected.add_node(attributes, f"graph {number}, node {node!r}")
         for u, v, attributes in graph.edges(data=True):
             attributes = {str(key): _to_python(value) for key, value in attributes.items()}
             where = f"graph {number}, edge {(u, v)!r}"
-            found.add_edge((index[u], index[v]), attributes, where, is_directed=graph.is_directed())
-        found.end_graph({}, f"graph {number}", number)
-    return found.pack(task=Unlabelled(), columns=columns)
+            collected.add_edge((index[u], index[v]), attributes, where, is_directed=graph.is_directed())
+        collected.end_graph({}, f"graph {number}", number)
+    return collected.pack(task=Unlabelled(), columns=columns)
 
 
 def _to_python(value: Any) -> Any:

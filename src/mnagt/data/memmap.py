@@ -303,7 +303,7 @@ def pack_jsonl(
     if not path.name.lower().removesuffix(".gz").endswith(SUFFIXES):
         raise InputError(f"{path}: packed from JSONL only ({', '.join(SUFFIXES)}); from Python, see write_packed")
     columns, names = None, ()
-    kept: dict[str, list[str]] = {}
+    texts_of: dict[str, list[str]] = {}
     locations: list[str] = []
     with packed_writer(Path(folder)) as writer:
         for part in iterate_jsonl(path, GRAPHS_AT_ONCE):
@@ -312,19 +312,19 @@ def pack_jsonl(
                 columns = dataset.columns
                 targets = targets if isinstance(task, str) else task.target_columns(targets)
                 names = part.table.find_targets(targets, group)
-                kept = {name: [] for name in (*names, *([group] if group else []))}
+                texts_of = {name: [] for name in (*names, *([group] if group else []))}
             rows = range(len(dataset))
             if names:
                 present = [name for name in names if name in part.table.columns]
                 rows = np.flatnonzero(has_any_target(part.table, present)).tolist()
-            for name, texts in kept.items():
+            for name, texts in texts_of.items():
                 column = part.table.columns.get(name)
                 texts += [""] * len(rows) if column is None else [column[row] for row in rows]
             locations += [part.table.locations[row] for row in rows]
             writer.add(dataset if len(rows) == len(dataset) else dataset.select(torch.tensor(rows, dtype=torch.long)))
         if not locations:
             raise InputError(f"{path}: no graph in it has a target; nothing is left")
-        table = GraphTable(str(path), dict(kept), range(len(locations)), locations=locations)
+        table = GraphTable(str(path), dict(texts_of), range(len(locations)), locations=locations)
         parsed_task, target, _ = read_targets(table, names, task)
         groups = None if group is None else encode_groups(table, group)
         writer.finish(task=parsed_task, targets=target, groups=groups, block=block)

@@ -317,10 +317,10 @@ def _label_counts(name: str, batch: GraphBatch, given: dict[str, tuple[int, ...]
             continue
         if labels.numel() and int(labels.min()) < -1:
             raise InputError(f"{name}: {kind} holds {int(labels.min())}; categories count from 0, and -1 is none")
-        found = tuple(int(column.max()) + 1 if len(column) else 0 for column in labels.unbind(dim=1))
-        counts = given.setdefault(kind, found)
-        if len(counts) != len(found) or any(f > c for f, c in zip(found, counts, strict=True)):
-            raise InputError(f"{name}: {kind} has {found} categories, and label_counts says {counts}")
+        counted = tuple(int(column.max()) + 1 if len(column) else 0 for column in labels.unbind(dim=1))
+        counts = given.setdefault(kind, counted)
+        if len(counts) != len(counted) or any(f > c for f, c in zip(counted, counts, strict=True)):
+            raise InputError(f"{name}: {kind} has {counted} categories, and label_counts says {counts}")
     return given
 
 

@@ -149,17 +149,17 @@ def quickstart(
     say(f"{DATASET}: {len(dataset)} molecules that come with the package, mutagenic or not")
     say(f"Test accuracy in percent, {config.folds}-fold cross-validation, {config.epochs} epochs:")
     say(f"  {'majority class':17} {100 * MAJORITY:.1f}")
-    found = {}
+    results = {}
     for name in reversed(COMPARED):  # the fastest first
         saved = folder if name == COMPARED[0] else None
-        found[name] = cross_validate(replace(run, model=name), jobs, show_progress, saved)
-        say(f"  {name:17} {found[name]!s:12} {found[name].parameters:9,} parameters")
+        results[name] = cross_validate(replace(run, model=name), jobs, show_progress, saved)
+        say(f"  {name:17} {results[name]!s:12} {results[name].parameters:9,} parameters")
     for name, score, deviation in PUBLISHED[:2]:
         say(f"  {name:17} {format_percent(score, deviation):12} published; epoch chosen on the test folds")
     trained, test = load_model(folder), make_split(run.split, dataset).test
     molecules = predict_molecules(trained, dataset, test[:: max(1, len(test) // 6)][:6])
     names, seconds = category_meanings(dataset, "classes"), time.monotonic() - start
-    models = tuple(found[name] for name in COMPARED)
+    models = tuple(results[name] for name in COMPARED)
     device = device_name(torch.device("cpu"))
     evidence = Evidence(DATASET, len(dataset), names, models, molecules, seconds, device)
     write_text(out / "report.html", build_page(evidence))

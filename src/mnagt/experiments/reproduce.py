@@ -163,11 +163,11 @@ class Findings:
 
     def by_model(self, dataset: str) -> dict[str, list[Cell]]:
         """The cells that have scores, by model."""
-        found: dict[str, list[Cell]] = {}
+        cells: dict[str, list[Cell]] = {}
         for cell in self.on(dataset):
             if cell.summary:
-                found.setdefault(cell.row.model, []).append(cell)
-        return found
+                cells.setdefault(cell.row.model, []).append(cell)
+        return cells
 
     def compare(self, dataset: str) -> dict[str, tuple[Paired, float]]:
         """Each row less the row that it is held against, and p of that, corrected for how many rows there are."""
@@ -192,10 +192,10 @@ def read_cells(
 def _choose(candidates: Sequence[RunConfig], recorded: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
     """The record with the best validation score, once there is one of every candidate."""
     records = [recorded.get(trial_key(config)) for config in candidates]
-    found = [record for record in records if record is not None]
-    if len(found) < len(records):
+    complete = [record for record in records if record is not None]
+    if len(complete) < len(records):
         return None
-    return max(found, key=lambda record: record.get("chosen_by", record["result"]["valid"]))
+    return max(complete, key=lambda record: record.get("chosen_by", record["result"]["valid"]))
 
 
 def reproduce(

@@ -116,14 +116,14 @@ def _differ(records: Sequence[Mapping[str, Any]]) -> bool:
 
 def summarise_dataset(findings: Findings, dataset: str) -> str:
     """The conclusion for a data set, computed from the scores."""
-    found = findings.by_model(dataset)
+    cells_by_model = findings.by_model(dataset)
     match findings.experiment.kind:
         case "scores":
             return _best(findings, dataset)
-        case "ablation" if found:
-            return " ".join(_order(findings, cells) for cells in found.values())
-        case "sensitivity" if found:
-            return " ".join(_range(cells) for cells in found.values())
+        case "ablation" if cells_by_model:
+            return " ".join(_order(findings, cells) for cells in cells_by_model.values())
+        case "sensitivity" if cells_by_model:
+            return " ".join(_range(cells) for cells in cells_by_model.values())
     return "Nothing of it was run yet."
 
 
@@ -160,10 +160,10 @@ def _order(findings: Findings, cells: Sequence[Cell]) -> str:
     model, dataset = cells[0].row.model, cells[0].dataset
     if len(cells) < len(PAPER["ablation"]):
         return f"{model}: not every mixer was run."
-    found = sorted(cells, key=lambda cell: cell.mean, reverse=True)
-    signs = [">" if high.mean > low.mean else "=" for high, low in pairwise(found)]
-    mixers = " ".join(f"{c.row.at} ({c.ours}) {sign}" for c, sign in zip(found, [*signs, ""], strict=True)).rstrip()
-    is_papers = [cell.row.at for cell in found] == list(PAPER["ablation"]) and "=" not in signs
+    ordered = sorted(cells, key=lambda cell: cell.mean, reverse=True)
+    signs = [">" if high.mean > low.mean else "=" for high, low in pairwise(ordered)]
+    mixers = " ".join(f"{c.row.at} ({c.ours}) {sign}" for c, sign in zip(ordered, [*signs, ""], strict=True)).rstrip()
+    is_papers = [cell.row.at for cell in ordered] == list(PAPER["ablation"]) and "=" not in signs
     order = ", the paper's order" if is_papers else f"; the paper's order is {' > '.join(PAPER['ablation'])}"
     tested = {cell.row.at: findings.compare(dataset).get(cell.row.name) for cell in cells}
     apart = " and ".join(str(mixer) for mixer, pair in tested.items() if pair and pair[1] < LEVEL)
@@ -235,8 +235,8 @@ def _draw_gains(findings: Findings, cells: Sequence[Cell]) -> Picture | None:
     tested = findings.compare(dataset)
     for cell in (cell for cell in cells if cell.row.name in tested):
         pair, _ = tested[cell.row.name]
-        found, best = cell.row.test.get(dataset), findings.cell(cell.row.against, dataset).row.test.get(dataset)
-        ring = found.mean - best.mean if found and best else None
+        published, best = cell.row.test.get(dataset), findings.cell(cell.row.against, dataset).row.test.get(dataset)
+        ring = published.mean - best.mean if published and best else None
         error = 0.0 if math.isnan(pair.error) else pair.error
         colour = series_style(0 if model == OURS else 1).colour
         bars.append(Bar(str(cell.row.at), pair.mean, colour=colour, error=error, ring=ring))
@@ -329,8 +329,8 @@ def _list_provenance(findings: Findings, records: Sequence[dict[str, Any]]) -> l
     facts["dates"] = _list_unique(str(record.get("date"))[:10] for record in records)
     words = "{graphs:,} graphs, {nodes:,} nodes, {edges:,} edges, digest {digest}"
     for dataset in findings.datasets:
-        found = [record["dataset"] for record in findings.records(dataset) if "dataset" in record]
-        facts |= {short_name(dataset): _list_unique(words.format(**each) for each in found)} if found else {}
+        datasets = [record["dataset"] for record in findings.records(dataset) if "dataset" in record]
+        facts |= {short_name(dataset): _list_unique(words.format(**each) for each in datasets)} if datasets else {}
     return list(facts.items())
 
 

@@ -234,8 +234,8 @@ def select_cells(experiment: Experiment, config: ReproduceConfig) -> list[tuple[
     cells = [(row, dataset) for dataset in datasets for row in experiment.rows]
     if not config.only:
         return cells
-    kept = {cell for pattern in config.only for cell in _match_cells(pattern, cells)}
-    return [cell for cell in cells if (cell[0].name, cell[1]) in kept]
+    selected = {cell for pattern in config.only for cell in _match_cells(pattern, cells)}
+    return [cell for cell in cells if (cell[0].name, cell[1]) in selected]
 
 
 def _match_cells(pattern: str, cells: list[tuple[Row, str]]) -> set[tuple[str, str]]:

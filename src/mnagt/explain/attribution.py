@@ -151,8 +151,8 @@ def _outputs(
             outputs.append(_outputs(member, inputs[number * count : (number + 1) * count], graph))
         return model.combine(outputs)
     network, (x, *wl_features) = _network(model), inputs
-    given = {} if not wl_features else {FEATURES: wl_features[0]}
-    readout_inputs = network.readout.prepare(x, replace(graph, encodings={**graph.encodings, **given}))
+    encodings = {} if not wl_features else {FEATURES: wl_features[0]}
+    readout_inputs = network.readout.prepare(x, replace(graph, encodings={**graph.encodings, **encodings}))
     output = network.head(network.read_out(*readout_inputs))
     return model.combine(output, graph) if isinstance(model, ForestEnsemble) else output
 
@@ -199,8 +199,8 @@ class DeletionCurve:
             ordered, chance = areas[rows].sum(dim=1).unbind(dim=1)
             return {"ratio": ordered / chance}
 
-        found = bootstrap_intervals(compute, len(areas)).get("ratio")
-        return None if found is None else (found[0], found[1])
+        interval = bootstrap_intervals(compute, len(areas)).get("ratio")
+        return None if interval is None else (interval[0], interval[1])
 
     @property
     def verdict(self) -> str:
@@ -263,5 +263,5 @@ def _without(graph: GraphBatch, is_kept: Bool[Tensor, "nodes"]) -> GraphBatch:
     """The subgraph of the kept nodes with their features; encodings are computed again, but for columns of a table."""
     part, rows = induce_subgraph(graph, is_kept, is_cut=True)
     labels, values = (None if column is None else column[rows] for column in (graph.node_labels, graph.node_values))
-    kept = {name: column[rows] for name, column in graph.encodings.items() if name == TABLE_DESCRIPTORS}
-    return replace(part, node_labels=labels, node_values=values, encodings=kept)
+    encodings = {name: column[rows] for name, column in graph.encodings.items() if name == TABLE_DESCRIPTORS}
+    return replace(part, node_labels=labels, node_values=values, encodings=encodings)

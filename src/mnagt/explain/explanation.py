@@ -81,10 +81,10 @@ def explain(
             weights = [layer[: graph.num_nodes].cpu() for layer in trained.model.kernel_weights(graph)]
             attention = [layer[0].cpu() for layer in trained.model.attention_weights(graph)]
         prediction, graph = {name: column[row] for name, column in table.items()}, graph.to("cpu")
-        found = (index, graph, prediction, explained[row], attributions[row], weights, attention)
+        fields = (index, graph, prediction, explained[row], attributions[row], weights, attention)
         more = {"smiles": None if smiles is None else smiles[index]}
         more["probability"] = None if explained[row].is_number else probabilities[row]
-        explanations.append(Explanation(*found, **more))
+        explanations.append(Explanation(*fields, **more))
     return explanations
 
 

@@ -68,8 +68,8 @@ def explain_to(
     if len(about.indices) == 0:
         raise InputError(f"{dataset}: no graph to explain")
     some = about.indices[: max(config.drawn, config.checked)]
-    found = explain(trained, about.graphs, some, target=config.target, steps=config.steps, device=chosen_device)
-    drawn, checked = found[: config.drawn], found[: config.checked]
+    explanations = explain(trained, about.graphs, some, target=config.target, steps=config.steps, device=chosen_device)
+    drawn, checked = explanations[: config.drawn], explanations[: config.checked]
     zeroed, removed = (
         check_by_deletion(trained, about.graphs, checked, is_cut=is_cut, orders=config.orders, device=chosen_device)
         for is_cut in (False, True)
@@ -102,12 +102,12 @@ def explain_to(
     )
     write_text(out, page)
     lines = [
-        f"{count(len(found), 'graph')} explained, {len(drawn)} of them drawn in {out}",
+        f"{count(len(explanations), 'graph')} explained, {len(drawn)} of them drawn in {out}",
         f"the colours are {zeroed.verdict}, as far as {count(zeroed.graphs, 'graph')} with nodes set to zero can tell",
         f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
         f"{_describe_ratio(removed)} with nodes removed",
     ]
-    return lines + _list_apart(trained, found, bool(described))
+    return lines + _list_apart(trained, explanations, bool(described))
 
 
 def _list_apart(trained: TrainedModel, found: Sequence[Explanation], has_descriptors: bool) -> list[str]:

@@ -143,8 +143,8 @@ class GraphBatch:
         labels = {"node_labels": node_labels, "edge_labels": edge_labels}
         edges = sort_edges(edge_index, sizes, batch, num_graphs, labels)
         nodes = int(edges.sizes.sum())
-        given = {"node_labels": node_labels, "node_values": node_values, "edge_labels": edge_labels}
-        for name, column in (given | {"edge_values": edge_values}).items():
+        columns = {"node_labels": node_labels, "node_values": node_values, "edge_labels": edge_labels}
+        for name, column in (columns | {"edge_values": edge_values}).items():
             rows = nodes if name.startswith("node") else edge_index.shape[1]
             if column is not None and len(column) != rows:
                 raise InputError(f"{name} has {len(column)} rows for {rows} {name[:4]}s; give one row a {name[:4]}")
@@ -362,9 +362,9 @@ class GraphBatch:
         for at, (low, high, limit) in enumerate(zip(lowest, highest, columns.labels, strict=False)):
             if low < -1 or high >= limit:
                 row = int(((labels[:, at] < -1) | (labels[:, at] >= limit)).nonzero()[0])
-                given = row if kind == "node" or self.edge_order is None else int(self.edge_order[row])
+                number = row if kind == "node" or self.edge_order is None else int(self.edge_order[row])
                 raise InputError(
-                    f"{kind} {given} has category {int(labels[row, at])} in column {at} of {kind}_labels; the model "
+                    f"{kind} {number} has category {int(labels[row, at])} in column {at} of {kind}_labels; the model "
                     f"knows 0 to {limit - 1}, and -1 for none"
                 )
 

@@ -63,14 +63,14 @@ def sort_edges(
     parts = [each.long().reshape(-1) for each in (*facts, *bounds)]
     if batch is not None:
         parts.append(graph_of_node)
-    found = torch.cat(parts).cpu() if parts else torch.zeros(0, dtype=torch.long)  # the one transfer
-    facts, found = found[: len(facts)].tolist(), found[len(facts) :]
+    values = torch.cat(parts).cpu() if parts else torch.zeros(0, dtype=torch.long)  # the one transfer
+    facts, values = values[: len(facts)].tolist(), values[len(facts) :]
     label_counts = {}
     for kind, column in columns.items():
-        label_counts[kind] = _count_labels(kind, found[: 1 + column.shape[1]].tolist())
-        found = found[1 + column.shape[1] :]
+        label_counts[kind] = _count_labels(kind, values[: 1 + column.shape[1]].tolist())
+        values = values[1 + column.shape[1] :]
     if batch is not None:
-        sizes = count_nodes(found, num_graphs)
+        sizes = count_nodes(values, num_graphs)
     _check_edges(facts, nodes, edge_index.shape[1])
     assert sizes is not None
     is_symmetric = bool(facts[4]) if facts else True

@@ -115,13 +115,13 @@ def adjacency_spectrum(graph: GraphBatch, m: int) -> Float[Tensor, "nodes both"]
         order = magnitude.argsort(dim=1, descending=True, stable=True)
         largest = values.gather(1, order)
         largest_left_out = F.pad(largest.abs(), (0, max(0, m + 1 - block.size)), value=-1.0)[:, m, None]
-        kept = min(m, block.size)
-        largest, order = largest[:, :kept], order[:, :kept]
+        count = min(m, block.size)
+        largest, order = largest[:, :count], order[:, :count]
         is_kept = largest.abs() > largest_left_out + EIGENVALUE_TOLERANCE
         is_used = torch.zeros_like(values, dtype=torch.bool).scatter(1, order, is_kept)
         vectors = canonical_basis(values, vectors, is_used).gather(2, order[:, None].expand(-1, block.size, -1))
         pairs = [largest[:, None].expand(-1, block.size, -1), vectors * canonical_signs(vectors)]
-        out[block.nodes] = torch.cat([F.pad(each * is_kept[:, None], (0, m - kept)) for each in pairs], dim=2).float()
+        out[block.nodes] = torch.cat([F.pad(each * is_kept[:, None], (0, m - count)) for each in pairs], dim=2).float()
     return out
 
 
@@ -152,15 +152,15 @@ def shortest_paths(graph: GraphBatch, limit: int) -> Int[Tensor, "pairs"]:
     for block in dense_blocks(graph):
         product = left_product((block.adjacency > 0).float())
         reached = torch.eye(block.size, device=graph.device).expand_as(block.adjacency).contiguous()
-        found = torch.full_like(reached, limit + 1, dtype=torch.int32).masked_fill(reached > 0, 0)
+        lengths = torch.full_like(reached, limit + 1, dtype=torch.int32).masked_fill(reached > 0, 0)
         for length in range(1, limit + 1):
             is_new = (product(reached) > 0) & (reached == 0)
             if not bool(is_new.any()):
                 break
-            found.masked_fill_(is_new, length)
+            lengths.masked_fill_(is_new, length)
             reached.masked_fill_(is_new, 1)
         pair = torch.arange(block.size**2, device=graph.device)
-        distances[graph.pair_ptr[block.graphs].to(graph.device)[:, None] + pair] = found.flatten(start_dim=1)
+        distances[graph.pair_ptr[block.graphs].to(graph.device)[:, None] + pair] = lengths.flatten(start_dim=1)
     return distances
 
 

@@ -75,14 +75,14 @@ def find_molecule_format(features: Features) -> MoleculeFormat | None:
     if features == REACTIONS:
         return MoleculeFormat(is_reaction=True)
     others = features.nodes.labels[len(ATOMS) :]
-    found = MoleculeFormat(components=others[0]) if len(others) == 1 else MoleculeFormat()
-    return found if found.features == features else None
+    row_format = MoleculeFormat(components=others[0]) if len(others) == 1 else MoleculeFormat()
+    return row_format if row_format.features == features else None
 
 
 def are_molecules(features: Features) -> bool:
     """Whether graphs with these columns are of molecules, one or several, and of no reaction."""
-    found = find_molecule_format(features)
-    return found is not None and not found.is_reaction
+    row_format = find_molecule_format(features)
+    return row_format is not None and not row_format.is_reaction
 
 
 def choose_row_format(features: Features) -> MoleculeFormat:
@@ -134,8 +134,8 @@ def morgan_identifiers(graph: GraphBatch, radius: int) -> Int[Tensor, "atoms rad
     with BlockLogs():
         for nodes, molecule in rebuild_molecules(graph):
             generator.GetSparseFingerprint(molecule, additionalOutput=collected)
-            found = [(nodes[atom], r, bit) for bit, at in collected.GetBitInfoMap().items() for atom, r in at]
-            atom, r, bit = torch.tensor(found, dtype=torch.long).view(-1, 3).unbind(1)
+            rows = [(nodes[atom], r, bit) for bit, at in collected.GetBitInfoMap().items() for atom, r in at]
+            atom, r, bit = torch.tensor(rows, dtype=torch.long).view(-1, 3).unbind(1)
             identifiers[atom, r] = bit
     return identifiers.to(graph.device)
 
@@ -153,13 +153,13 @@ def rdkit_descriptors(graph: GraphBatch, count: int) -> Float[Tensor, "atoms des
         from rdkit.Chem import Descriptors, GetSymmSSSR
         from rdkit.rdBase import BlockLogs
     compute = [each for _, each in Descriptors.descList[:count]]
-    found = torch.full((graph.num_nodes, count), torch.nan)
+    descriptors = torch.full((graph.num_nodes, count), torch.nan)
     with BlockLogs():
         for nodes, molecule in rebuild_molecules(graph):
             GetSymmSSSR(molecule)
             values = torch.tensor([_compute_or_nan(each, molecule) for each in compute], dtype=torch.float64)
-            found[nodes, : len(compute)] = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
-    return found.to(graph.device)
+            descriptors[nodes, : len(compute)] = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
+    return descriptors.to(graph.device)
 
 
 def _compute_or_nan(descriptor: "Callable[[Mol], float]", molecule: "Mol") -> float:

@@ -58,12 +58,12 @@ def read_fields(data: Any, name: str = "these graphs", target: str | None = "y")
         column: _concatenate(graphs, target if column == "y" else column, owners, rows[owners])
         for column, owners in COLUMNS.items()
     }
-    kept = find_simple_edges(edge_index, name)
-    if kept is not None:
-        edge_index = edge_index[:, kept]
+    edges_kept = find_simple_edges(edge_index, name)
+    if edges_kept is not None:
+        edge_index = edge_index[:, edges_kept]
         for column in ("edge_attr", "edge_labels"):
             values = columns[column]
-            columns[column] = None if values is None else values[kept]
+            columns[column] = None if values is None else values[edges_kept]
     names = {*COLUMNS, *STRUCTURE, target}
     unread = sorted({key for graph in graphs for key in graph.keys() if key not in names})  # noqa: SIM118
     if any(_has_values(getattr(graph, "adj_t", None)) for graph in graphs):

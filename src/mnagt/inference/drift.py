@@ -27,7 +27,7 @@ DRIFT_PSI = 0.2
 CHANCE_Z = 2.326
 """Of the 99 % quantile of the normal distribution."""
 
-Counts = Mapping[str, Float[Tensor, "bins"]]
+BinCounts = Mapping[str, Float[Tensor, "bins"]]
 """Graphs in each bin, by feature."""
 
 
@@ -96,7 +96,7 @@ def count_bins(
     return counted
 
 
-def measure_drift(bins: Mapping[str, Bins], counts: Counts) -> dict[str, Drift]:
+def measure_drift(bins: Mapping[str, Bins], counts: BinCounts) -> dict[str, Drift]:
     """The drift of each feature of which any graph was counted."""
     drifts = {}
     for name, each in bins.items():

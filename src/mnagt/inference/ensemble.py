@@ -106,10 +106,10 @@ class Ensemble(TrainedModel):
         self, graphs: Graphs, indices: Some, device: Device
     ) -> tuple[Float[Tensor, "members some outputs"], Float[Tensor, "some"] | None]:
         """The calibrated outputs of each member, and the mean of their distances."""
-        found = [member.outputs_with_distances(graphs, indices, device) for member in self.members]
-        distances = [each for _, each in found if each is not None]
-        mean = torch.stack(distances).mean(dim=0) if len(distances) == len(found) else None
-        return self._convert(output for output, _ in found), mean
+        predicted = [member.outputs_with_distances(graphs, indices, device) for member in self.members]
+        distances = [each for _, each in predicted if each is not None]
+        mean = torch.stack(distances).mean(dim=0) if len(distances) == len(predicted) else None
+        return self._convert(output for output, _ in predicted), mean
 
     def _convert(self, outputs: Iterable[Outputs]) -> Float[Tensor, "members some outputs"]:
         """The outputs of the members, calibrated, in the form of the first's."""
@@ -229,12 +229,12 @@ def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> 
 
 def _find_dropout(model: nn.Module) -> list[nn.Module]:
     """The modules that drop something in training."""
-    found = []
+    modules = []
     for module in model.modules():
         share = module.p if isinstance(module, nn.Dropout) else getattr(module, "dropout", 0)
         if isinstance(share, float) and share > 0:
-            found.append(module)
-    return found
+            modules.append(module)
+    return modules
 
 
 @contextmanager

@@ -90,14 +90,14 @@ def export_torch(model: TrainedModel | Path | str, path: Path | str) -> None:
     """
     trained, path = _load(model), Path(path)
     program, _ = _trace(trained)
-    kept = io.BytesIO()
+    buffer = io.BytesIO()
     with _without_messages():
-        torch.export.save(program, kept, extra_files=_metadata(trained))
-        kept.seek(0)
-        loaded = torch.export.load(kept).module()
+        torch.export.save(program, buffer, extra_files=_metadata(trained))
+        buffer.seek(0)
+        loaded = torch.export.load(buffer).module()
         check_export(lambda batch: loaded(export_inputs(batch, trained)), trained)
     with write_atomically(path) as scratch:
-        scratch.write_bytes(kept.getvalue())
+        scratch.write_bytes(buffer.getvalue())
 
 
 def export_compiled(model: TrainedModel | Path | str, path: Path | str) -> None:
@@ -213,8 +213,8 @@ def export_inputs(batch: GraphBatch, trained: TrainedModel) -> dict[str, Tensor]
         if columns.values:
             inputs[f"{kind}_values"] = getattr(batch, f"{kind}_values").float()
     for name, size in _encodings(trained).items():
-        given = batch.encodings.get(name)
-        inputs[name] = ENCODINGS[name](batch, size) if given is None else given
+        encoding = batch.encodings.get(name)
+        inputs[name] = ENCODINGS[name](batch, size) if encoding is None else encoding
     return inputs
 
 

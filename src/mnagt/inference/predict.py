@@ -164,8 +164,8 @@ def _measure_coverage(
     """The coverage of intervals of each column of numbers, conformal and as the model gives them."""
     conformal = task.interval_coverage(output, target, calibration.threshold(level))
     thresholds = task.model_thresholds(level)
-    given = {} if thresholds is None else task.interval_coverage(output, target, thresholds)
-    return {name: (coverage, given.get(name)) for name, coverage in conformal.items()}
+    coverages = {} if thresholds is None else task.interval_coverage(output, target, thresholds)
+    return {name: (coverage, coverages.get(name)) for name, coverage in conformal.items()}
 
 
 def predict(
@@ -311,8 +311,9 @@ def select_graphs(
         return _select_functions(Path(dataset).expanduser(), trained, graphs)
     try:
         if read := find_graph_reader(dataset):
-            found = read()
-            source, all_ids = found.pack(task=Unlabelled(), columns=trained.columns or None), found.ids
+            read_graphs = read()
+            source = read_graphs.pack(task=Unlabelled(), columns=trained.columns or None)
+            all_ids = read_graphs.ids
         else:
             source = load_dataset(dataset)
             all_ids = range(len(source))
@@ -349,8 +350,8 @@ def _select_rows(
     named = table.find_name_column()
     names = [f"line {table.lines[row]}" for row in kept]
     if named is not None:
-        given = table.column(named)
-        names = [f"{given[row]}, {line}" if given[row] else line for row, line in zip(kept, names, strict=True)]
+        cells = table.column(named)
+        names = [f"{cells[row]}, {line}" if cells[row] else line for row, line in zip(kept, names, strict=True)]
     return SelectedGraphs(graphs, torch.arange(len(kept)), names, table.columns, molecules.kept, notes)
 
 

@@ -142,7 +142,7 @@ def check_fingerprints(folder: Path, weights: Mapping[str, Tensor], note: Any) -
         raise InputError(
             f"{folder / WEIGHTS}: no fingerprints in it, so not written by mnagt; restore it or train again"
         )
-    found = fingerprints(folder / CONFIG, weights)
+    current = fingerprints(folder / CONFIG, weights)
     for what, file in (("config", CONFIG), ("weights", WEIGHTS)):
-        if note.get(what) != found[what]:
+        if note.get(what) != current[what]:
             raise InputError(f"{folder / file}: changed since the model was saved; restore it or train again")

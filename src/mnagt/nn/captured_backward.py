@@ -31,7 +31,7 @@ NumValid = Mapping[int, Int[Tensor, ""]]
 """How many rows are valid of a tensor with so many rows: those of nodes, edges or graphs, padding included."""
 
 
-class Slots(NamedTuple):
+class FixedShape(NamedTuple):
     """What batches have in common that run by the same CUDA graph."""
 
     shape: Shape
@@ -44,21 +44,22 @@ class Slots(NamedTuple):
         """Graphs, padding included."""
         return self.shape.graphs + -(-self.shape.nodes // PADDING_GRAPH_SIZE)
 
-    def holds(self, other: "Slots") -> bool:
+    def holds(self, other: "FixedShape") -> bool:
         has_as_many = self.shape.graphs == other.shape.graphs and self.is_symmetric == other.is_symmetric
         return has_as_many and self.shape.holds(other.shape) and self.max_num_nodes >= other.max_num_nodes
 
-    def round_up(self) -> "Slots":
+    def round_up(self) -> "FixedShape":
         """Larger ones, whose numbers of graphs, nodes and edges differ: they tell what the rows of a tensor are."""
         graphs, nodes, edges = self.shape
         shape = Shape(graphs, int(nodes * HEADROOM), int(edges * HEADROOM)).round_up()
-        slots = Slots(shape, max(PADDING_GRAPH_SIZE, 1 << (self.max_num_nodes - 1).bit_length()), self.is_symmetric)
-        while edges and slots.shape.edges in (graphs, slots.num_graphs, slots.shape.nodes):
-            slots = slots._replace(shape=slots.shape._replace(edges=slots.shape.edges + 1))
-        return slots
+        largest = max(PADDING_GRAPH_SIZE, 1 << (self.max_num_nodes - 1).bit_length())
+        fixed = FixedShape(shape, largest, self.is_symmetric)
+        while edges and fixed.shape.edges in (graphs, fixed.num_graphs, fixed.shape.nodes):
+            fixed = fixed._replace(shape=fixed.shape._replace(edges=fixed.shape.edges + 1))
+        return fixed
 
 
-class Captured(NamedTuple):
+class CapturedStep(NamedTuple):
     """A CUDA graph with the tensors that it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
@@ -102,7 +103,7 @@ class CapturedBackward:
             if isinstance(module, nn.BatchNorm1d) and module.momentum is None:
                 raise InputError(f"{name} has momentum=None, which cannot be captured; give it a momentum")
         self.model, self.loss = model, loss
-        self._captured: dict[Slots, Captured | None] = {}
+        self._captured: dict[FixedShape, CapturedStep | None] = {}
         self._mode: tuple = ()
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else (0, 0)
 
@@ -111,17 +112,17 @@ class CapturedBackward:
         device = next(self.model.parameters()).device
         graph = GraphBatch.from_edges(data.edge_index, batch=data.batch, num_graphs=data.num_graphs)
         shape = Shape(graph.num_graphs, graph.num_nodes, graph.num_edges)
-        needed = Slots(shape, graph.max_num_nodes, graph.is_symmetric)
-        slots = min((each for each in self._captured if each.holds(needed)), default=needed.round_up())
-        inputs = _pad(data, graph, slots)
+        needed = FixedShape(shape, graph.max_num_nodes, graph.is_symmetric)
+        fixed = min((each for each in self._captured if each.holds(needed)), default=needed.round_up())
+        inputs = _pad(data, graph, fixed)
         if (mode := _describe_mode(self.model, device)) != self._mode:
             self._captured, self._mode = {}, mode
         if not ops.is_usable(device):
             is_first = not self._captured
-            self._captured[slots] = None
-            return self._run(data, {name: t.to(device) for name, t in inputs.items()}, slots, is_checked=is_first)
-        if (captured := self._captured.get(slots)) is None:
-            captured = self._captured[slots] = self._capture(data, inputs, slots, device)
+            self._captured[fixed] = None
+            return self._run(data, {name: t.to(device) for name, t in inputs.items()}, fixed, is_checked=is_first)
+        if (captured := self._captured.get(fixed)) is None:
+            captured = self._captured[fixed] = self._capture(data, inputs, fixed, device)
             if len(self._captured) == MANY:
                 logger.warning("%d shapes of batches were captured; give all batches as many graphs", MANY)
         else:
@@ -131,12 +132,12 @@ class CapturedBackward:
             parameter.grad = gradient
         return captured.loss.clone()
 
-    def _capture(self, data: Any, inputs: dict[str, Tensor], slots: Slots, device: torch.device) -> Captured:
+    def _capture(self, data: Any, inputs: dict[str, Tensor], fixed: FixedShape, device: torch.device) -> CapturedStep:
         inputs, loss = {name: t.to(device, copy=True) for name, t in inputs.items()}, torch.zeros((), device=device)
 
         def step() -> None:
             is_warm_up = not torch.cuda.is_current_stream_capturing()
-            loss.copy_(self._run(data, inputs, slots, is_checked=is_warm_up))
+            loss.copy_(self._run(data, inputs, fixed, is_checked=is_warm_up))
 
         try:
             graph = capture(step, device, self._pool, self.model.buffers)
@@ -147,13 +148,13 @@ class CapturedBackward:
                 "the loss cannot be captured as a CUDA graph: it may not wait for the GPU, as .item() does, or "
                 f"global_add_pool(x, batch) without data.num_graphs ({' '.join(str(error).split())})"
             ) from error
-        return Captured(graph, inputs, loss, [parameter.grad for parameter in self.model.parameters()])
+        return CapturedStep(graph, inputs, loss, [parameter.grad for parameter in self.model.parameters()])
 
-    def _run(self, data: Any, inputs: dict[str, Tensor], slots: Slots, is_checked: bool) -> Float[Tensor, ""]:
+    def _run(self, data: Any, inputs: dict[str, Tensor], fixed: FixedShape, is_checked: bool) -> Float[Tensor, ""]:
         """The loss of a padded batch; gradients are left in the parameters."""
-        data, graph = _assemble(data, inputs, slots)
+        data, graph = _assemble(data, inputs, fixed)
         keep_graph_batch(graph, data.edge_index, data.batch)
-        rows = (slots.num_graphs, slots.shape.nodes, slots.shape.edges)
+        rows = (fixed.num_graphs, fixed.shape.nodes, fixed.shape.edges)
         num_valid = dict(zip(rows, inputs["graph.num_valid"].unbind(), strict=True))
         for parameter in self.model.parameters():
             parameter.grad = None
@@ -171,9 +172,9 @@ def _describe_mode(model: nn.Module, device: torch.device) -> tuple:
     return parameters, is_training, ops.precision(), ops.autocast_type(device)
 
 
-def _pad(data: Any, graph: GraphBatch, slots: Slots) -> dict[str, Tensor]:
+def _pad(data: Any, graph: GraphBatch, fixed: FixedShape) -> dict[str, Tensor]:
     """The tensors of ``data``, and those of its ``GraphBatch``, as large as ``slots``."""
-    padded = pad_batch(graph, slots.shape, slots.max_num_nodes)
+    padded = pad_batch(graph, fixed.shape, fixed.max_num_nodes)
     assert padded.padding is not None
     tensors = {f"graph.{name}": getattr(padded, name) for name in STRUCTURE}
     tensors["graph.num_valid"] = torch.stack(padded.padding[:3])
@@ -186,14 +187,14 @@ def _pad(data: Any, graph: GraphBatch, slots: Slots) -> dict[str, Tensor]:
             loops = padded.source[edges:].long()
             tensors[name] = torch.cat([value, torch.stack([loops, loops]).to(value.dtype)], dim=1)
         elif name == "batch":
-            graphs = torch.arange(slots.shape.nodes - nodes, device=value.device) // PADDING_GRAPH_SIZE
-            tensors[name] = torch.cat([value, slots.shape.graphs + graphs])
+            graphs = torch.arange(fixed.shape.nodes - nodes, device=value.device) // PADDING_GRAPH_SIZE
+            tensors[name] = torch.cat([value, fixed.shape.graphs + graphs])
         elif name == "ptr":
             tensors[name] = padded.node_ptr
         elif rows == edges and ("edge" in name or rows != nodes):
-            tensors[name] = _pad_rows(value, slots.shape.edges)
+            tensors[name] = _pad_rows(value, fixed.shape.edges)
         elif rows == nodes and not (name == "y" and rows == graph.num_graphs):
-            tensors[name] = _pad_rows(value, slots.shape.nodes)
+            tensors[name] = _pad_rows(value, fixed.shape.nodes)
         else:
             tensors[name] = value
     return tensors
@@ -217,15 +218,15 @@ def _copy_into(inputs: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
         inputs[name].copy_(tensors[name], non_blocking=True)
 
 
-def _assemble(data: Any, tensors: Mapping[str, Tensor], slots: Slots) -> tuple[Any, GraphBatch]:
+def _assemble(data: Any, tensors: Mapping[str, Tensor], fixed: FixedShape) -> tuple[Any, GraphBatch]:
     """The padded batch, and its ``GraphBatch``, with nothing computed of it yet."""
     data = copy.copy(data)
     for name, value in tensors.items():
         if not name.startswith("graph."):
             data[name] = value
-    data._num_graphs = slots.num_graphs
+    data._num_graphs = fixed.num_graphs
     if "num_nodes" in data:
-        data.num_nodes = slots.shape.nodes
+        data.num_nodes = fixed.shape.nodes
     node_ptr, in_ptr, source, edge_order = (tensors[f"graph.{name}"] for name in STRUCTURE)
     is_captured = ops.is_usable(node_ptr.device)
     graph = GraphBatch(
@@ -233,8 +234,8 @@ def _assemble(data: Any, tensors: Mapping[str, Tensor], slots: Slots) -> tuple[A
         node_ptr=node_ptr,
         in_ptr=in_ptr,
         source=source,
-        is_symmetric=slots.is_symmetric,
-        padding=Padding(*tensors["graph.num_valid"].unbind(), max_num_nodes=slots.max_num_nodes),
+        is_symmetric=fixed.is_symmetric,
+        padding=Padding(*tensors["graph.num_valid"].unbind(), max_num_nodes=fixed.max_num_nodes),
     )
     object.__setattr__(graph, "edge_order", edge_order)
     return data, graph
@@ -272,12 +273,12 @@ def _check_padding(model: nn.Module, data: Any, num_valid: NumValid) -> Iterator
 
     Watches the outputs of all modules, and the columns of ``data``, whose copies in the block need a gradient.
     """
-    found: list[tuple[str, Tensor]] = []
+    gradients: list[tuple[str, Tensor]] = []
 
     def watch(name: str, x: Any) -> None:
         rows = num_valid.get(len(x)) if isinstance(x, Tensor) and x.dim() else None
         if rows is not None and x.requires_grad:
-            x.register_hook(lambda grad: found.append((name, _has_gradient(grad, rows))))
+            x.register_hook(lambda grad: gradients.append((name, _has_gradient(grad, rows))))
 
     def watch_output(name: str, module: nn.Module, inputs: Any, output: Any) -> None:
         for each in output if isinstance(output, tuple) else (output,):
@@ -294,7 +295,7 @@ def _check_padding(model: nn.Module, data: Any, num_valid: NumValid) -> Iterator
     finally:
         for handle in handles:
             handle.remove()
-    for name, has_gradient in found:  # the last module first
+    for name, has_gradient in gradients:  # the last module first
         if has_gradient:
             raise InputError(
                 f"the loss depends on padding, by way of {name}: what reads it mixes rows of all graphs, as a norm "

@@ -66,9 +66,9 @@ class ModuleModel(GraphModel):
         output = self._call(graph)
         shape = getattr(output, "shape", None)
         if shape != (graph.num_graphs, self.outputs):
-            found = type(output).__name__ if shape is None else f"shape {tuple(shape)}"
+            description = type(output).__name__ if shape is None else f"shape {tuple(shape)}"
             raise InputError(
-                f"{type(self.module).__name__} returns {found} for {graph.num_graphs} graphs; the task needs "
+                f"{type(self.module).__name__} returns {description} for {graph.num_graphs} graphs; the task needs "
                 f"[graphs, {self.outputs}]"
             )
         return output
@@ -83,7 +83,7 @@ class ModuleModel(GraphModel):
         if not self.arguments and not self.takes_data:
             return self.module(graph)
         x = self.node_columns(graph.node_labels, graph.node_values)
-        given = {
+        arguments = {
             "x": graph.in_degree.new_ones(graph.num_nodes, 1, dtype=torch.float) if x is None else x,
             "edge_index": graph.edge_index,
             "batch": graph.graph_of_node,
@@ -91,10 +91,10 @@ class ModuleModel(GraphModel):
             "batch_size": graph.num_graphs,
         }
         if self.arguments:
-            return self.module(**{name: given[name] for name in self.arguments})
+            return self.module(**{name: arguments[name] for name in self.arguments})
         from torch_geometric.data import Batch
 
-        tensors = {name: given[name] for name in ("x", "edge_index", "batch", "edge_attr")}
+        tensors = {name: arguments[name] for name in ("x", "edge_index", "batch", "edge_attr")}
         return self.module(Batch(**tensors, ptr=graph.node_ptr, y=graph.targets))
 
 
@@ -143,11 +143,11 @@ class DenseColumns(nn.Module):
     ) -> Num[Tensor, "rows width"] | None:
         if not self.columns:
             return None
-        width, given = int(self.width), labels if values is None else values
-        assert given is not None
+        width, columns = int(self.width), labels if values is None else values
+        assert columns is not None
         if width == 0 and labels is not None:
             return labels.long()
-        dense = torch.zeros(len(given), width, device=given.device)
+        dense = torch.zeros(len(columns), width, device=columns.device)
         if values is not None:
             dense[:, self.position[: values.shape[1]]] = values
         first = self.columns.values

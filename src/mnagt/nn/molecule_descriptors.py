@@ -68,14 +68,14 @@ class Descriptors(Readout):
         return {DESCRIPTORS: NUM_DESCRIPTORS}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
-        found = graph.encodings.get(DESCRIPTORS)
-        found = rdkit_descriptors(graph, NUM_DESCRIPTORS) if found is None else found
+        descriptors = graph.encodings.get(DESCRIPTORS)
+        descriptors = rdkit_descriptors(graph, NUM_DESCRIPTORS) if descriptors is None else descriptors
         if self.components == 1:
-            return take_first_rows(found, graph)
+            return take_first_rows(descriptors, graph)
         owner = graph.graph_of_node.long() * self.components + component_of_node(graph)
-        first = torch.full((graph.num_graphs * self.components,), len(found), device=found.device)
-        first = first.scatter_reduce(0, owner, torch.arange(len(found), device=found.device), "amin")
-        return F.pad(found, (0, 0, 0, 1), value=math.nan)[first].view(graph.num_graphs, self.dim)
+        first = torch.full((graph.num_graphs * self.components,), len(descriptors), device=descriptors.device)
+        first = first.scatter_reduce(0, owner, torch.arange(len(descriptors), device=descriptors.device), "amin")
+        return F.pad(descriptors, (0, 0, 0, 1), value=math.nan)[first].view(graph.num_graphs, self.dim)
 
 
 def take_first_rows(
@@ -96,13 +96,13 @@ class TableColumns(Readout):
         return {TABLE_DESCRIPTORS: self.dim}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
-        found = graph.encodings.get(TABLE_DESCRIPTORS)
-        if found is None or found.shape[1] != self.dim:
+        columns = graph.encodings.get(TABLE_DESCRIPTORS)
+        if columns is None or columns.shape[1] != self.dim:
             raise InputError(
                 f"the model reads {self.dim} columns of a table beside the graphs, and these graphs come without them; "
                 "give a table of molecules that has them, or the table that has (--descriptors)"
             )
-        return take_first_rows(found, graph)
+        return take_first_rows(columns, graph)
 
 
 class MoleculeDescriptors(Readout):

@@ -93,6 +93,6 @@ def most_common_colours(
     """The ``count`` colours that most graphs have, and none that fewer than ``min_graphs`` graphs have."""
     graphs = int(graph.max()) + 1 if len(graph) else 1
     colour = torch.unique(colours.long() * graphs + graph) // graphs  # once for each graph that has it
-    colour, having = colour.unique_consecutive(return_counts=True)
-    colour, having = colour[having >= min_graphs], having[having >= min_graphs]
-    return colour[having.argsort(descending=True, stable=True)[:count]]
+    colour, num_graphs = colour.unique_consecutive(return_counts=True)
+    colour, num_graphs = colour[num_graphs >= min_graphs], num_graphs[num_graphs >= min_graphs]
+    return colour[num_graphs.argsort(descending=True, stable=True)[:count]]

@@ -44,7 +44,7 @@ def linear(
     from mnagt.ops import linear as kernels
 
     copies = (None if t is None else parameter_copies.cast(t, x.dtype) for t in (weight, bias))
-    return kernels.Linear.apply(x, weight, bias, *copies)  # type: ignore[return-value]
+    return kernels.LinearFunction.apply(x, weight, bias, *copies)  # type: ignore[return-value]
 
 
 def batched_linears(

@@ -28,7 +28,7 @@ LARGE = 128 * 256
 """Weights with more numbers are left to torch: on an H200 it overtakes us here."""
 
 
-class Linear(torch.autograd.Function):
+class LinearFunction(torch.autograd.Function):
     """``F.linear`` with copies of weight and bias in the type of ``x``; gradients have the types of the originals."""
 
     @staticmethod

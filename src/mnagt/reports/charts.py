@@ -76,8 +76,8 @@ def line_chart(
         positions = [x for each in series for x in each.x] or [1]
         low, high = min(positions if is_log else [1, *positions]), max(positions)
         ax.set_xlim(low, max(high, 2 * low if is_log else low + 1))
-        found = MaxNLocator(6, steps=[1, 2, 5, 10], integer=True).tick_values(*ax.get_xlim())
-        ticks = x_ticks or [low, *(tick for tick in found if low < tick <= ax.get_xlim()[1])]
+        located = MaxNLocator(6, steps=[1, 2, 5, 10], integer=True).tick_values(*ax.get_xlim())
+        ticks = x_ticks or [low, *(tick for tick in located if low < tick <= ax.get_xlim()[1])]
         ax.minorticks_off()
         ax.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
 
@@ -271,8 +271,8 @@ def numeric_scale(
     start, end = measure([low, high])
     locator = LogLocator(numticks=5) if is_log else MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_integer)
     tolerance = 1e-9 * max(abs(low), abs(high))
-    found = [tick for tick in locator.tick_values(low, high) if low - tolerance <= tick <= high + tolerance]
-    ticks = found if len(found) > 1 else [low, high]
+    inside = [tick for tick in locator.tick_values(low, high) if low - tolerance <= tick <= high + tolerance]
+    ticks = inside if len(inside) > 1 else [low, high]
 
     def place(numbers: Sequence[float]) -> list[float]:
         return ((measure(numbers) - start) / (end - start)).tolist()

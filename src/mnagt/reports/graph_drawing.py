@@ -64,8 +64,8 @@ def list_bonds(graph: GraphBatch, kinds: Sequence[str]) -> list[tuple[int, int, 
     """Each pair of connected nodes once, with the name of its first category if it has one."""
     labels = [-1] * graph.num_edges if graph.edge_labels is None else graph.edge_labels[:, 0].tolist()
     ends = zip(graph.edge_index.T.tolist(), labels, strict=True)
-    found = {(min(i, j), max(i, j)): kinds[k] if 0 <= k < len(kinds) else "" for (i, j), k in ends if i != j}
-    return [(i, j, kind) for (i, j), kind in found.items()]
+    kind_of_bond = {(min(i, j), max(i, j)): kinds[k] if 0 <= k < len(kinds) else "" for (i, j), k in ends if i != j}
+    return [(i, j, kind) for (i, j), kind in kind_of_bond.items()]
 
 
 def read_molecule(smiles: str | None, count: int) -> Any:

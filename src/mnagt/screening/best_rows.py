@@ -25,14 +25,14 @@ def find_best(columns: Mapping[str, Sequence[Any]], config: ScreenConfig, shard:
     values = [
         (sign * value, row) for row, text in enumerate(columns[config.by]) if (value := _to_number(text)) is not None
     ]
-    found = []
+    best = []
     for value, row in nsmallest(config.top_k, values):
         cells = {name: _to_json(column[row]) for name, column in columns.items()}
         line = shard.first_line + first - shard.first + row
-        found.append(
+        best.append(
             {"value": sign * value, "shard": shard.number, "file": shard.file.path, "line": line, "columns": cells}
         )
-    return found
+    return best
 
 
 def keep_best(rows: Iterable[BestRow], config: ScreenConfig) -> list[BestRow]:

@@ -63,20 +63,20 @@ def _open_at(shard: Shard) -> Iterator[tuple[BinaryIO, str | None]]:
     A compressed file stays open for the next shard, so that a process unpacks it only once.
     """
     path = shard.file.path
-    kept = _UNPACKED.pop((path, shard.file.mtime_ns), None)
+    opened = _UNPACKED.pop((path, shard.file.mtime_ns), None)
     for other in list(_UNPACKED):
         _UNPACKED.pop(other)[0].close()
-    if kept is None:
+    if opened is None:
         file = open_lines(path)
-        kept = file, find_delimiter(Path(path), next(iterate_lines(file, 1))[0])
-    file = kept[0]
+        opened = file, find_delimiter(Path(path), next(iterate_lines(file, 1))[0])
+    file = opened[0]
     try:
         file.seek(shard.offset)
         if shard.file.has_header and shard.first == 0:
             next(iterate_lines(file, 1))
-        yield kept
+        yield opened
         if path.lower().endswith(".gz") and shard.first + shard.rows < shard.file.rows:
-            _UNPACKED[path, shard.file.mtime_ns] = kept
+            _UNPACKED[path, shard.file.mtime_ns] = opened
             file = None
     finally:
         if file is not None:

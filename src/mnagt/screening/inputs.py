@@ -69,7 +69,7 @@ class Shard:
 def find_inputs(names: Sequence[str], out: Path) -> list[Path]:
     """The files that names, folders and patterns stand for, without those of the folder ``out``."""
     suffixes = (*TEXTS, *(suffix + ".gz" for suffix in TEXTS), PARQUET)
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
@@ -84,8 +84,8 @@ def find_inputs(names: Sequence[str], out: Path) -> list[Path]:
             raise InputError(f"{name}: no such file, and no folder or pattern with files of {join_names(suffixes)}")
         if others := [each for each in files if not each.name.lower().endswith(suffixes)]:
             raise InputError(f"{others[0]}: screened are files of {join_names(suffixes)}; convert it, or leave it out")
-        found |= dict.fromkeys(sorted(files))
-    return [path.resolve() for path in found]
+        paths |= dict.fromkeys(sorted(files))
+    return [path.resolve() for path in paths]
 
 
 def scan_file(path: Path) -> tuple[InputFile, Sequence[int]]:

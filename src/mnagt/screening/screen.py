@@ -27,7 +27,7 @@ from mnagt.screening.best_rows import BestRow, keep_best, write_best
 from mnagt.screening.chunks import Chunk
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import InputFile, Shard, check_unchanged, cut_shards, find_inputs, scan_file
-from mnagt.screening.shards import Screen, load_once, make_request, predict_request, screen_shard
+from mnagt.screening.shards import Screen, load_once, predict_chunk, prepare_chunk, screen_shard
 from mnagt.screening.writers import name_type
 
 PLAN, PROGRESS, BEST = "plan.json", "progress.json", "top.csv"
@@ -151,14 +151,14 @@ class _Report:
 
     def __init__(self, total: int, done: int) -> None:
         self.total, self.done, self.at_start = total, done, done
-        self.start = self.spoken = time.monotonic()
+        self.start = self.last_report = time.monotonic()
         if done:
             _log.info("%s of %s rows are done already", f"{done:,}", f"{total:,}")
 
     def add(self, rows: int) -> None:
         self.done, now = self.done + rows, time.monotonic()
-        if now - self.spoken > _SECONDS_BETWEEN_REPORTS:
-            rate, self.spoken = (self.done - self.at_start) / (now - self.start), now
+        if now - self.last_report > _SECONDS_BETWEEN_REPORTS:
+            rate, self.last_report = (self.done - self.at_start) / (now - self.start), now
             left = timedelta(seconds=round((self.total - self.done) / rate))
             _log.info("%s of %s rows, %s a second, %s left", f"{self.done:,}", f"{self.total:,}", f"{rate:,.0f}", left)
 
@@ -170,12 +170,12 @@ def _make_plan(
     trained: TrainedModel, fingerprint: str, paths: Sequence[Path], out: Path, config: ScreenConfig, jobs: int
 ) -> dict[str, Any]:
     """What is asked, and how the files are cut into shards."""
-    scanned, rows, spoken = [], 0, time.monotonic()
+    scanned, rows, last_report = [], 0, time.monotonic()
     for path in paths:
         scanned.append(scan_file(path))
         rows += scanned[-1][0].rows
-        if time.monotonic() - spoken > _SECONDS_BETWEEN_REPORTS:
-            spoken = time.monotonic()
+        if time.monotonic() - last_report > _SECONDS_BETWEEN_REPORTS:
+            last_report = time.monotonic()
             _log.info("%s rows in %d of %d files counted", f"{rows:,}", len(scanned), len(paths))
     files = [file for file, _ in scanned]
     for file in files[1:]:
@@ -205,14 +205,14 @@ def _find_added(
     row_format = choose_row_format(trained.model.features)
     methane = "[CH4:1]>>[CH4:1]" if row_format.is_reaction else "C"
     chunk = Chunk(0, {name: [methane if name in smiles else None] for name in columns}, {})
-    request, job = make_request(trained, chunk, smiles), Screen("", "", tuple(smiles), {}, config, "cpu")
+    prepared, job = prepare_chunk(trained, chunk, smiles), Screen("", "", tuple(smiles), {}, config, "cpu")
     with shared_reader() as reader:
-        reader.send(request.texts, get_function(row_format))
-        found = predict_request(trained, request, reader.receive(), job)
-    added = {name: name_type(values) for name, values in found.items() if name not in columns}
+        reader.send(prepared.texts, get_function(row_format))
+        columns_of_methane = predict_chunk(trained, prepared, reader.receive(), job)
+    added = {name: name_type(values) for name, values in columns_of_methane.items() if name not in columns}
     note = list(added)[-1]
-    if config.by is not None and (config.by not in found or config.by == note):
-        numbers = [name for name in found if name not in (*smiles, note)]
+    if config.by is not None and (config.by not in columns_of_methane or config.by == note):
+        numbers = [name for name in columns_of_methane if name not in (*smiles, note)]
         raise InputError(f"no column {quote(config.by)} of numbers (--by); there are: {join_names(numbers)}")
     return added | {note: "string"}
 

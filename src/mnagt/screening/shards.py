@@ -51,7 +51,7 @@ class Screen:
 
 
 @dataclass(frozen=True)
-class Request:
+class PreparedChunk:
     """Rows as RDKit and the model read them."""
 
     chunk: Chunk
@@ -83,18 +83,18 @@ def screen_shard(screen: Screen, shard: Shard) -> dict[str, Any]:
     return {"rows": rows, "refused": refused, "bytes": path.stat().st_size, "best": best}
 
 
-def predict_request(
-    trained: TrainedModel, request: Request, parts: Sequence[Mapping[str, Any]], screen: Screen
+def predict_chunk(
+    trained: TrainedModel, prepared: PreparedChunk, parts: Sequence[Mapping[str, Any]], screen: Screen
 ) -> dict[str, list[Any]]:
     """The columns of the input and those of predictions, for molecules that RDKit has read (``parts``)."""
-    name, chunk = Path(screen.out).name, request.chunk
+    name, chunk = Path(screen.out).name, prepared.chunk
     molecules = read_smiles(
-        request.smiles, name=name, row_format=choose_row_format(trained.model.features), parts=parts
+        prepared.smiles, name=name, row_format=choose_row_format(trained.model.features), parts=parts
     )
-    notes = {row.row: row.explain(screen.smiles) for row in molecules.refused} | request.problems
+    notes = {row.row: row.explain(screen.smiles) for row in molecules.refused} | prepared.problems
     predictions = {}
     if len(molecules.kept):
-        table = Table(name, request.numbers, range(len(chunk)))
+        table = Table(name, prepared.numbers, range(len(chunk)))
         rows, described = table.select(molecules.kept.tolist()), _descriptor_names(trained)
         with _log_errors_only(descriptor_columns.__name__):  # a chunk's notice would say how many rows lack a number
             graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
@@ -108,23 +108,23 @@ def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[st
     trained, waiting = load_once(screen.model, screen.config.level is not None, screen.device), None
     with shared_reader() as reader:
         for chunk in read_chunks(shard):
-            request = make_request(trained, chunk, screen.smiles)
+            prepared = prepare_chunk(trained, chunk, screen.smiles)
             parts = reader.receive() if waiting else []
-            reader.send(request.texts, get_function(choose_row_format(trained.model.features)))
+            reader.send(prepared.texts, get_function(choose_row_format(trained.model.features)))
             if waiting:
-                yield waiting.chunk.first, _complete(predict_request(trained, waiting, parts, screen), screen)
-            waiting = request
+                yield waiting.chunk.first, _complete(predict_chunk(trained, waiting, parts, screen), screen)
+            waiting = prepared
         if waiting:
-            yield waiting.chunk.first, _complete(predict_request(trained, waiting, reader.receive(), screen), screen)
+            yield waiting.chunk.first, _complete(predict_chunk(trained, waiting, reader.receive(), screen), screen)
 
 
-def make_request(trained: TrainedModel, chunk: Chunk, smiles: Sequence[str]) -> Request:
+def prepare_chunk(trained: TrainedModel, chunk: Chunk, smiles: Sequence[str]) -> PreparedChunk:
     """What is asked of RDKit and of the model for a chunk."""
     numbers, problems = read_numbers(chunk, _descriptor_names(trained))
     problems |= chunk.problems
     columns = [[" ".join(text.split()) for text in chunk.texts(name)] for name in smiles]
     rows = [("",) * len(smiles) if row in problems else texts for row, texts in enumerate(zip(*columns, strict=True))]
-    return Request(chunk, rows, numbers, problems)
+    return PreparedChunk(chunk, rows, numbers, problems)
 
 
 def _complete(columns: dict[str, list[Any]], screen: Screen) -> dict[str, list[Any]]:

@@ -232,9 +232,9 @@ class Task(ABC):
 
     def scores(self, output: Tensor, target: Tensor) -> dict[str, float]:
         """All metrics of outputs, or of what ``reduce_output`` leaves of them; ``metric`` comes first."""
-        found = self.compute_metrics(output, target)
-        values = torch.stack(list(found.values())).tolist()
-        scores = dict(zip(found, values, strict=True))
+        values_by_metric = self.compute_metrics(output, target)
+        values = torch.stack(list(values_by_metric.values())).tolist()
+        scores = dict(zip(values_by_metric, values, strict=True))
         return {self.metric: scores[self.metric], **scores}
 
     def score_intervals(self, output: Tensor, target: Tensor) -> dict[str, list[float]]:
@@ -247,8 +247,8 @@ class Task(ABC):
             rows = rows.to(output.device)
             return self.compute_metrics(output[rows], target[rows])
 
-        found = bootstrap_intervals(compute, len(target), columns=columns)
-        return {name: found[name] for name in (self.metric, *found) if name in found}
+        intervals = bootstrap_intervals(compute, len(target), columns=columns)
+        return {name: intervals[name] for name in (self.metric, *intervals) if name in intervals}
 
     def reduce_output(self, output: Tensor) -> Tensor:
         """The part of outputs that ``scores`` needs: only this is kept while a whole part is evaluated."""

@@ -177,8 +177,8 @@ class MultiLabel(ColumnTask):
         classes = torch.where(is_labelled, is_positive.long(), -1)
         confusion = metrics.confusion_matrix((score > 0).long(), classes, 2)
         each = {"ap": ap, "rocauc": auc, "mcc": metrics.mcc(confusion), "f1": metrics.f1(confusion)[..., 1]}
-        found = {name: values.where(auc.isfinite(), torch.nan).nanmean(dim=-1) for name, values in each.items()}
-        return found | self._reliability_metrics(output, target)
+        means = {name: values.where(auc.isfinite(), torch.nan).nanmean(dim=-1) for name, values in each.items()}
+        return means | self._reliability_metrics(output, target)
 
     def _reliability_metrics(
         self, output: Float[Tensor, "*resamples graphs labels"], target: Float[Tensor, "*resamples graphs labels"]

@@ -123,8 +123,8 @@ class Mixed(Task):
 
     def describe_targets(self, target: Targets) -> str:
         texts = (task.describe_targets(part) for task, part in self.split_targets(target))
-        found = [text.removeprefix(f"{name}: ") for name, text in zip(self.names, texts, strict=True)]
-        return describe_each(self.names, found, "targets")
+        texts_of_columns = [text.removeprefix(f"{name}: ") for name, text in zip(self.names, texts, strict=True)]
+        return describe_each(self.names, texts_of_columns, "targets")
 
     def absent_classes(self, target: Targets) -> list[str]:
         absent = [task.absent_classes(part) for task, part in self.split_targets(target)]
@@ -181,9 +181,9 @@ class Mixed(Task):
         return super().stratification_classes(target)
 
     def find_outliers(self, target: Targets) -> Bool[Tensor, "graphs columns"]:
-        found = [task.find_outliers(part) for task, part in self.split_targets(target)]
+        outliers = [task.find_outliers(part) for task, part in self.split_targets(target)]
         none = torch.zeros(len(target), 1, dtype=torch.bool)
-        return torch.cat([each if each.shape[1] else none for each in found], dim=1)
+        return torch.cat([each if each.shape[1] else none for each in outliers], dim=1)
 
     def merge_targets(self, target: Targets, group: Int[Tensor, "graphs"]) -> Float[Tensor, "groups columns"]:
         return self._join_targets([task.merge_targets(part, group) for task, part in self.split_targets(target)])
@@ -200,15 +200,15 @@ class Mixed(Task):
     ) -> dict[str, Tensor]:
         """The loss, and the metrics of each column."""
         samples = zip(output.reshape(-1, *output.shape[-2:]), target.reshape(-1, *target.shape[-2:]), strict=True)
-        found = {LOSS: torch.stack([self.loss(*each) for each in samples]).reshape(output.shape[:-2])}
+        by_name = {LOSS: torch.stack([self.loss(*each) for each in samples]).reshape(output.shape[:-2])}
         for name, (task, one, part) in zip(self.names, self._pair(output, target), strict=True):
-            found |= {f"{metric}({name})": values for metric, values in task.compute_metrics(one, part).items()}
-        return found
+            by_name |= {f"{metric}({name})": values for metric, values in task.compute_metrics(one, part).items()}
+        return by_name
 
     def decode(self, output: Output) -> dict[str, list]:
         """The columns of each task. Where it has several classes, they begin with the name of the target."""
-        found = [task.decode(one) for task, one in self.split_outputs(output)]
-        return self._name_columns(found)
+        decoded = [task.decode(one) for task, one in self.split_outputs(output)]
+        return self._name_columns(decoded)
 
     def _name_columns(self, found: Sequence[dict[str, list]]) -> dict[str, list]:
         return {
@@ -257,24 +257,24 @@ class Mixed(Task):
     def interval_coverage(
         self, output: Output, target: Targets, thresholds: Float[Tensor, "groups"]
     ) -> dict[str, IntervalCoverage]:
-        found: dict[str, IntervalCoverage] = {}
+        coverages: dict[str, IntervalCoverage] = {}
         each = zip(self._pair(output, target), self._split_thresholds(thresholds), strict=True)
         for (task, one, part), limits in each:
-            found |= task.interval_coverage(one, part, limits)
-        return found
+            coverages |= task.interval_coverage(one, part, limits)
+        return coverages
 
     def model_thresholds(self, level: float) -> Float[Tensor, "groups"] | None:
         """Those of numbers; NaN for classes. None where no number has any."""
-        found = [(task, task.model_thresholds(level)) for task in self.tasks]
-        if all(each is None for _, each in found):
+        thresholds = [(task, task.model_thresholds(level)) for task in self.tasks]
+        if all(each is None for _, each in thresholds):
             return None
         missing = torch.tensor(math.nan, dtype=torch.float64)
-        return torch.cat([missing.expand(task.num_thresholds) if each is None else each for task, each in found])
+        return torch.cat([missing.expand(task.num_thresholds) if each is None else each for task, each in thresholds])
 
     def reliability(self, output: Output, target: Targets) -> Reliability | None:
         """The means over the columns of classes."""
-        found = [task.reliability(one, part) for task, one, part in self._pair(output, target)]
-        numbers = [each for each in found if each is not None]
+        reliabilities = [task.reliability(one, part) for task, one, part in self._pair(output, target)]
+        numbers = [each for each in reliabilities if each is not None]
         return Reliability(*torch.tensor(numbers).mean(dim=0).tolist()) if numbers else None
 
     # Explanation

@@ -136,15 +136,15 @@ class SingleLabel(Task):
     ) -> dict[str, Tensor]:
         """Accuracy, MCC, Brier score and calibration error; of two classes also ROC-AUC, average precision and F1."""
         is_labelled, confusion = target >= 0, metrics.confusion_matrix(output.argmax(dim=-1), target, self.num_outputs)
-        found = {"accuracy": metrics.accuracy(confusion)}
+        values = {"accuracy": metrics.accuracy(confusion)}
         positive = self.positive_class
         if self.num_outputs == 2:
             score = output[..., positive] - output[..., 1 - positive]
             areas = metrics.areas_under_curves(score, target == positive, is_labelled)
-            found |= dict(zip(("rocauc", "ap"), areas, strict=True))
-        found["mcc"], f1 = metrics.mcc(confusion), metrics.f1(confusion)
-        found |= {"f1": f1[..., positive]} if self.num_outputs == 2 else {"macro_f1": f1.mean(dim=-1)}
-        return found | self._reliability_metrics(output, target)
+            values |= dict(zip(("rocauc", "ap"), areas, strict=True))
+        values["mcc"], f1 = metrics.mcc(confusion), metrics.f1(confusion)
+        values |= {"f1": f1[..., positive]} if self.num_outputs == 2 else {"macro_f1": f1.mean(dim=-1)}
+        return values | self._reliability_metrics(output, target)
 
     def _reliability_metrics(
         self, output: Float[Tensor, "*resamples graphs classes"], target: Int[Tensor, "*resamples graphs"]

@@ -67,5 +67,5 @@ def _interpolate(
     low, high = (knots.gather(1, index) for index in (right - 1, right))
     share = ((columns - low) / (high - low).clamp(min=torch.finfo(value.dtype).tiny)).clamp(0, 1)
     below, above = (results.gather(1, index) for index in (right - 1, right))
-    found = below + share * (above - below)
-    return found.reshape(value.shape[-1], *value.shape[:-1]).movedim(0, -1)
+    interpolated = below + share * (above - below)
+    return interpolated.reshape(value.shape[-1], *value.shape[:-1]).movedim(0, -1)

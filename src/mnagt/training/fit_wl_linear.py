@@ -27,7 +27,7 @@ FACTORS = (1.0, 0.3, 3.0, 0.1, 10.0)
 
 
 @dataclass(frozen=True)
-class Choice:
+class WLLinearSettings:
     """Settings that validation may choose."""
 
     wl_iterations: int
@@ -36,7 +36,7 @@ class Choice:
     C: float
 
 
-class Linear(NamedTuple):
+class LinearFit(NamedTuple):
     """A linear model of one or several outputs."""
 
     weight: NDArray[np.float64]
@@ -54,7 +54,7 @@ def fit_wl_linear(problem: Problem) -> Fitted:
     iterations, classifier (with C). Outputs are then divided by the temperature that suits the validation part: the
     margins of an SVM become log-odds. Where validation graphs are training graphs too, nothing is chosen.
     """
-    counts = Counts(problem)
+    counts = SubtreeCounts(problem)
     best = _first_choice(problem)
     fit, score = counts.fit(best), None
     if problem.can_choose:
@@ -63,8 +63,8 @@ def fit_wl_linear(problem: Problem) -> Fitted:
             for choice in _alternatives(best, axis, problem):
                 problem.check_stop()
                 other = counts.fit(choice)
-                if problem.task.is_better(found := counts.score(other, choice), score):
-                    best, fit, score = choice, other, found
+                if problem.task.is_better(other_score := counts.score(other, choice), score):
+                    best, fit, score = choice, other, other_score
         if best != _first_choice(problem):
             chosen = ", ".join(f"{name} {value}" for name, value in vars(best).items())
             logger.info("chosen by validation: %s (%.4f)", chosen, score)
@@ -74,11 +74,11 @@ def fit_wl_linear(problem: Problem) -> Fitted:
     return {**problem.settings, **vars(best)}, tensors
 
 
-def _first_choice(problem: Problem) -> Choice:
+def _first_choice(problem: Problem) -> WLLinearSettings:
     """What is given, and usual values of the rest."""
-    given, has_labels = problem.settings, bool(problem.dataset.features.nodes.labels)
+    settings, has_labels = problem.settings, bool(problem.dataset.features.nodes.labels)
     iterations, normalisation, classifier, c = (
-        given[name] for name in ("wl_iterations", "normalisation", "classifier", "C")
+        settings[name] for name in ("wl_iterations", "normalisation", "classifier", "C")
     )
     if iterations is None:
         iterations = 4 if has_labels else 0
@@ -86,9 +86,8 @@ def _first_choice(problem: Problem) -> Choice:
         normalisation = "presence" if has_labels else "log-l2"
     if classifier == "auto":
         classifier = "logistic"
-    return Choice(
-        iterations, normalisation, classifier, _typical_c(problem, normalisation, classifier) if c is None else c
-    )
+    c = _typical_c(problem, normalisation, classifier) if c is None else c
+    return WLLinearSettings(iterations, normalisation, classifier, c)
 
 
 def _typical_c(problem: Problem, normalisation: Normalisation, classifier: str) -> float:
@@ -96,25 +95,26 @@ def _typical_c(problem: Problem, normalisation: Normalisation, classifier: str) 
     return TYPICAL_C[normalisation] * (1.0 if is_logistic else 0.1)
 
 
-def _alternatives(current: Choice, axis: str, problem: Problem) -> Iterator[Choice]:
+def _alternatives(current: WLLinearSettings, axis: str, problem: Problem) -> Iterator[WLLinearSettings]:
     """Other values of one setting, and of C where that goes with it; only of settings that are not given."""
-    given = problem.settings
+    settings = problem.settings
     if axis == "wl_iterations":
-        others = range(MAX_ITERATIONS + 1) if given[axis] is None else ()
+        others = range(MAX_ITERATIONS + 1) if settings[axis] is None else ()
         yield from (replace(current, wl_iterations=each) for each in others if each != current.wl_iterations)
         return
     values = {"normalisation": tuple(TYPICAL_C), "classifier": ("logistic", "svm")}[axis]
-    if given[axis] != "auto" or (axis == "classifier" and problem.task.link == "identity"):
+    if settings[axis] != "auto" or (axis == "classifier" and problem.task.link == "identity"):
         values = (getattr(current, axis),)
     for value in values:
         changed = replace(current, **{axis: value})
         typical = _typical_c(problem, changed.normalisation, changed.classifier)
-        for c in [given["C"]] if given["C"] is not None else [float(f"{typical * factor:.3g}") for factor in FACTORS]:
+        usual = [float(f"{typical * factor:.3g}") for factor in FACTORS]
+        for c in usual if settings["C"] is None else [settings["C"]]:
             if (choice := replace(changed, C=c)) != current:
                 yield choice
 
 
-class Counts:
+class SubtreeCounts:
     """WL subtree counts of the training and of the validation part, and linear models over them."""
 
     def __init__(self, problem: Problem) -> None:
@@ -125,8 +125,8 @@ class Counts:
         self.initial = readout.colours - readout.iterations
         keys, graph = self._keys(problem.split.train)
         pairs = np.unique(np.stack([keys.ravel(), np.repeat(graph, keys.shape[1])]), axis=1)
-        self.key, having = np.unique(pairs[0], return_counts=True)
-        self.key = self.key[having >= problem.settings["wl_min_graphs"]]
+        self.key, num_graphs = np.unique(pairs[0], return_counts=True)
+        self.key = self.key[num_graphs >= problem.settings["wl_min_graphs"]]
         self.train, self.valid = (self._count(part) for part in (problem.split.train, problem.split.valid))
 
     def _keys(self, part: Int[Tensor, "some"]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -147,7 +147,7 @@ class Counts:
         ones = np.ones(int(is_known.sum()))
         return csr_matrix((ones, (row[is_known], column[is_known])), (len(part), len(self.key)))
 
-    def features(self, counts: Any, choice: Choice) -> Any:
+    def features(self, counts: Any, choice: WLLinearSettings) -> Any:
         """Normalised counts of the subtrees up to the height that is chosen."""
         from sklearn.preprocessing import normalize
 
@@ -156,16 +156,16 @@ class Counts:
         features.data = normalise_counts(torch.from_numpy(features.data), choice.normalisation).numpy()
         return normalize(features) if choice.normalisation.endswith("l2") else features
 
-    def fit(self, choice: Choice) -> Linear:
+    def fit(self, choice: WLLinearSettings) -> LinearFit:
         """A linear model for each output; of two classes, one for both."""
         features, task = self.features(self.train, choice), self.problem.task
         if task.link == "log" and task.num_outputs == 2:
             weight, bias = self._fit_output(features, 1, choice)
-            return Linear(np.outer(weight, [-0.5, 0.5]), bias * np.array([-0.5, 0.5]))
+            return LinearFit(np.outer(weight, [-0.5, 0.5]), bias * np.array([-0.5, 0.5]))
         weights, biases = zip(*(self._fit_output(features, i, choice) for i in range(task.num_outputs)), strict=True)
-        return Linear(np.stack(weights, axis=1), np.array(biases))
+        return LinearFit(np.stack(weights, axis=1), np.array(biases))
 
-    def _fit_output(self, features: Any, output: int, choice: Choice) -> tuple[NDArray[np.float64], float]:
+    def _fit_output(self, features: Any, output: int, choice: WLLinearSettings) -> tuple[NDArray[np.float64], float]:
         """Weights and bias of an output, from the graphs that have its target; of a constant target, a bias alone."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression, Ridge
@@ -190,15 +190,15 @@ class Counts:
             model.fit(features[rows], target, weights)
         return model.coef_.ravel(), float(np.ravel(model.intercept_)[0])
 
-    def _valid_outputs(self, fit: Linear, choice: Choice) -> Tensor:
+    def _valid_outputs(self, fit: LinearFit, choice: WLLinearSettings) -> Tensor:
         return fit.outputs(self.features(self.valid, choice))
 
-    def score(self, fit: Linear, choice: Choice) -> float:
+    def score(self, fit: LinearFit, choice: WLLinearSettings) -> float:
         """The score on the validation part."""
         task, target = self.problem.task, self.problem.dataset.targets[self.problem.split.valid].cpu()
         return validation_scores(task, self._valid_outputs(fit, choice), target)[task.metric]
 
-    def temperature(self, fit: Linear, choice: Choice) -> float:
+    def temperature(self, fit: LinearFit, choice: WLLinearSettings) -> float:
         """By which outputs are divided to become log-odds."""
         if not self.problem.can_choose:
             return 1.0

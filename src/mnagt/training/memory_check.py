@@ -42,8 +42,8 @@ def measure_cost(model: GraphModel) -> Cost:
     """What ``model`` keeps, measured on a few small graphs of its kind: linear in nodes, edges and pairs."""
     batches = [random_graphs(model.features, [cpu_small.LARGEST + nodes], density) for nodes, density in _PROBES]
     counts = [[1, batch.num_nodes, batch.num_edges, batch.num_nodes**2] for batch in batches]
-    kept = torch.tensor([_kept_bytes(model, batch) for batch in batches], dtype=torch.float64)
-    _, node, edge, pair = torch.linalg.solve(torch.tensor(counts, dtype=torch.float64), kept).tolist()
+    num_bytes = torch.tensor([_kept_bytes(model, batch) for batch in batches], dtype=torch.float64)
+    _, node, edge, pair = torch.linalg.solve(torch.tensor(counts, dtype=torch.float64), num_bytes).tolist()
     return Cost(max(node, 0.0), max(edge, 0.0), pair if pair > 0.5 else 0.0)
 
 
@@ -95,15 +95,15 @@ def explain_out_of_memory(device: torch.device, config: RunConfig) -> Iterator[N
 
 def _kept_bytes(model: GraphModel, batch: GraphBatch) -> int:
     """Bytes kept for the backward pass, without dropout's masks; what shares memory counts once."""
-    kept: dict[int, int] = {}
+    bytes_of: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        bytes_of[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     was_training = model.training
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         _ = model.eval()(batch)  # what it keeps lives as long as the output
     model.train(was_training)
-    return sum(kept.values())
+    return sum(bytes_of.values())

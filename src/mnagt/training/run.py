@@ -110,8 +110,8 @@ def train(
         named = ranks.broadcast_from_rank0(lambda: choose_split(config.split, dataset))
         if ranks.is_first:
             logger.info("%s", describe_split(named, dataset))
-            found = describe_small_sample(named.split, dataset), describe_shared_graphs(config, dataset, named.split)
-            for warning in (*describe_absent_classes(named.split, dataset), *filter(None, found)):
+            warnings = describe_small_sample(named.split, dataset), describe_shared_graphs(config, dataset, named.split)
+            for warning in (*describe_absent_classes(named.split, dataset), *filter(None, warnings)):
                 logger.warning("%s", warning)
         split = keep_share(named.split, config.train.train_share, config.train.seed)
         return _run(config, dataset, split, out, reporter, tensorboard, ranks)

@@ -68,11 +68,11 @@ class SklearnTrainer:
     def run(self) -> Position:
         """Fit the model, unless the checkpoint has it fitted."""
         path = self.checkpoint
-        found = self.ranks.broadcast_from_rank0(lambda: load_tensors(path) if path and path.exists() else None)
-        if found is not None:
-            self._restore(*found)
+        checkpoint = self.ranks.broadcast_from_rank0(lambda: load_tensors(path) if path and path.exists() else None)
+        if checkpoint is not None:
+            self._restore(*checkpoint)
         self.reporter.begin(1, 1, self.at.history)
-        if found is None:
+        if checkpoint is None:
             start = time.monotonic()
             self._set_model(*self.ranks.broadcast_from_rank0(lambda: FITS[self.config.model](self.problem)))
             record, best = self._evaluate()

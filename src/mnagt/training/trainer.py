@@ -343,10 +343,10 @@ class Trainer:
 
     def _restore(self, path: Path) -> None:
         """Restore the state from the checkpoint, if it exists."""
-        found = self.ranks.broadcast_from_rank0(lambda: load_tensors(path) if path.exists() else None)
-        if found is None:
+        checkpoint = self.ranks.broadcast_from_rank0(lambda: load_tensors(path) if path.exists() else None)
+        if checkpoint is None:
             return
-        tensors, position = found
+        tensors, position = checkpoint
         load_weights(self.model, _model_weights("model/", tensors), path)
         if best := _model_weights("best/", tensors):
             check_weights(self.model.state_dict(), best, path)

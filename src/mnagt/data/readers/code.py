@@ -89,11 +89,11 @@ def build_code(
     if not files:
         raise InputError(f"{', '.join(map(str, paths))}: no Python files there; give files or folders that hold some")
     corpus = _Corpus(skipped=skipped)
-    spoken = time.monotonic()
+    last_report = time.monotonic()
     for done, file in enumerate(files, start=1):
         corpus.add_file(file, config.max_nodes)
-        if time.monotonic() - spoken > _SECONDS_BETWEEN_REPORTS:
-            spoken = time.monotonic()
+        if time.monotonic() - last_report > _SECONDS_BETWEEN_REPORTS:
+            last_report = time.monotonic()
             _log.info(
                 "%s of %s files read, %s functions", f"{done:,}", f"{len(files):,}", f"{len(corpus.trees.labels):,}"
             )
@@ -139,12 +139,12 @@ def read_stdlib(config: CodeConfig | None = None) -> PackedDataset:
 def read_functions(path: Path, max_nodes: int = MAX_NODES) -> list[Function]:
     """Every function of a Python file."""
     try:
-        found = _parse_file(path, max_nodes)
+        functions = _parse_file(path, max_nodes)
     except UnparsableError as error:
         raise InputError(f"{error}; it is not Python {platform.python_version()}") from None
-    if not found:
+    if not functions:
         raise InputError(f"{path}: no functions in it")
-    return found
+    return functions
 
 
 def _parse_file(path: Path, max_nodes: int) -> list[Function]:
@@ -198,7 +198,7 @@ class _File:
 
 def _files(paths: Sequence[Path], leave_out: set[str]) -> tuple[list[_File], list[str]]:
     """The Python files in ``paths``, in order, and the folders that could not be entered."""
-    found: list[_File] = []
+    files: list[_File] = []
     skipped: list[str] = []
 
     def skip(error: OSError) -> None:
@@ -208,12 +208,12 @@ def _files(paths: Sequence[Path], leave_out: set[str]) -> tuple[list[_File], lis
         if not os.path.exists(base):
             raise InputError(f"{base}: no such file or folder; give Python files, or folders that hold some")
         if not base.is_dir():
-            found.append(_File(base, base))
+            files.append(_File(base, base))
             continue
         for folder, inner, names in os.walk(base, onerror=skip):
             inner[:] = sorted(name for name in inner if name not in leave_out and not name.startswith("."))
-            found += [_File(Path(folder, name), base) for name in sorted(names) if name.endswith(".py")]
-    return found, skipped
+            files += [_File(Path(folder, name), base) for name in sorted(names) if name.endswith(".py")]
+    return files, skipped
 
 
 def _projects(files: Iterable[_File], bases: int) -> dict[_File, str]:

@@ -32,7 +32,7 @@ def graphml_files(path: Path) -> list[Path]:
 def read_graphml(path: Path) -> AttributedGraphs:
     """The graphs in a file, or in the files of a folder."""
     name = path.name.removesuffix(".gz").removesuffix(".graphml")
-    found = AttributedGraphs.empty(name, str(path), lambda location, name: f"{location}, {quote(name)}")
+    collected = AttributedGraphs.empty(name, str(path), lambda location, name: f"{location}, {quote(name)}")
     for file in graphml_files(path):
         root = _parse_xml(file)
         graphs = root.children_named("graph")
@@ -42,10 +42,10 @@ def read_graphml(path: Path) -> AttributedGraphs:
             )
         keys = _Keys.read(root)
         for number, graph in enumerate(graphs):
-            _add_graph(found, graph, keys)
+            _add_graph(collected, graph, keys)
             graph_id = file.name if len(graphs) == 1 else f"{file.name}#{number}"
-            found.end_graph(_read_attributes(graph, keys), graph.location, graph_id)
-    return found
+            collected.end_graph(_read_attributes(graph, keys), graph.location, graph_id)
+    return collected
 
 
 def _add_graph(graphs: AttributedGraphs, graph: "_Element", keys: "_Keys") -> None:

@@ -61,15 +61,15 @@ def read_pyg(
         raise InputError(f"graph {graph} has no nodes; leave it out")
     encoded, notes = {}, []
     for kind, its_fields in _FIELDS.items():
-        given = {field: column for field in its_fields if (column := fields.columns[field]) is not None}
+        tensors = {field: column for field in its_fields if (column := fields.columns[field]) is not None}
         names, first_values = columns, {}
         if names is None and features is not None:
-            names, first_values = _guess_model_columns(kind, given, getattr(features, f"{kind}s"), vocabularies or {})
+            names, first_values = _guess_model_columns(kind, tensors, getattr(features, f"{kind}s"), vocabularies or {})
         if names is None:
-            names = _find_columns(kind, given)
+            names = _find_columns(kind, tensors)
             one_hot = [each for each in names[f"{kind}_labels"] if ":" in each]
             notes += [f"{join_names(one_hot)} are one-hot and read as categories"] if one_hot else []
-        encoded[kind] = _encode(kind, given, names, first_values)
+        encoded[kind] = _encode(kind, tensors, names, first_values)
     batch = GraphBatch.from_edges(
         fields.edge_index,
         fields.sizes,
@@ -94,7 +94,7 @@ def find_one_hot(columns: Num[Tensor, "rows columns"]) -> list[range]:
     >>> find_one_hot(torch.tensor([[0.5, 1, 0, 0, 1], [0.1, 0, 1, 1, 0]]))
     [range(1, 3), range(3, 5)]
     """
-    found: list[range] = []
+    ranges: list[range] = []
     width = columns.shape[1] if len(columns) else 0
     can_be = ((columns == 0) | (columns == 1)).all(dim=0).tolist()
     is_empty = (columns == 0).all(dim=0).tolist()
@@ -111,9 +111,9 @@ def find_one_hot(columns: Num[Tensor, "rows columns"]) -> list[range]:
             continue
         while end < width and is_empty[end]:  # categories that do not occur
             end += 1
-        found.append(range(start, end))
+        ranges.append(range(start, end))
         start = end
-    return found
+    return ranges
 
 
 def _find_columns(kind: str, given: Given) -> dict[str, list[str]]:
@@ -172,11 +172,11 @@ def _encode(kind: str, given: Given, names: Names, first_values: Mapping[str, in
     for name in names.get(f"{kind}_values", ()):
         for each, index in _resolve(kind, given, name):
             values[each] = given[each.partition("/")[0]][:, index[0]].float()
-    found = {f"{kind}_labels": labels, f"{kind}_values": values}
+    by_kind = {f"{kind}_labels": labels, f"{kind}_values": values}
     return EncodedColumns(
-        {what: torch.stack(list(columns.values()), dim=1) for what, columns in found.items() if columns},
+        {what: torch.stack(list(columns.values()), dim=1) for what, columns in by_kind.items() if columns},
         vocabularies,
-        {} if first_values else {what: tuple(columns) for what, columns in found.items() if columns},
+        {} if first_values else {what: tuple(columns) for what, columns in by_kind.items() if columns},
     )
 
 

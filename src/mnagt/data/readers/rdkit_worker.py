@@ -320,8 +320,8 @@ def scaffolds(smiles: Sequence[str]) -> dict[str, Any]:
     from rdkit.rdBase import BlockLogs
 
     with BlockLogs():
-        found = [MurckoScaffoldSmiles(mol=MolFromSmiles(text), includeChirality=True) for text in smiles]
-    return {"scaffolds": found}
+        each_scaffold = [MurckoScaffoldSmiles(mol=MolFromSmiles(text), includeChirality=True) for text in smiles]
+    return {"scaffolds": each_scaffold}
 
 
 def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:

@@ -163,24 +163,24 @@ def get_function(row_format: MoleculeFormat) -> str:
 
 def _report(parts: Iterable[dict[str, Any]], name: str, total: int) -> Iterator[dict[str, Any]]:
     """The parts as they come. What takes long says how far it is."""
-    done, spoken = 0, time.monotonic()
+    done, last_report = 0, time.monotonic()
     for part in parts:
         yield part
         done += len(part["sizes"])
-        if time.monotonic() - spoken > _SECONDS_BETWEEN_REPORTS:
-            spoken = time.monotonic()
+        if time.monotonic() - last_report > _SECONDS_BETWEEN_REPORTS:
+            last_report = time.monotonic()
             _log.info("%s: %s of %s molecules read", name, f"{done:,}", f"{total:,}")
 
 
 def _join_parts(parts: Iterable[Mapping[str, Any]]) -> tuple[_FlatMolecules, dict[int, str]]:
     """The atoms and bonds of all SMILES, and why some are refused."""
-    found, reasons, done = [], {}, 0
+    all_parts, reasons, done = [], {}, 0
     for part in parts:
-        found.append(part)
+        all_parts.append(part)
         reasons |= {done + row: why for row, why in part["reasons"]}
         done += len(part["sizes"])
     return _FlatMolecules(
-        *(np.concatenate([part[field] for part in found]) for field in _FlatMolecules._fields)
+        *(np.concatenate([part[field] for part in all_parts]) for field in _FlatMolecules._fields)
     ), reasons
 
 
@@ -260,8 +260,8 @@ def find_duplicates(smiles: Sequence[str], *, workers: int | None = None) -> Int
     rows = [text.split(SEPARATOR) for text in smiles]
     texts = [_remove_maps(text) if is_reaction(text) else text for row in rows for text in row]
     keys = (key for part in run_rdkit("canonical_smiles", texts, workers) for key in part["keys"])
-    found = [first.setdefault(tuple(islice(keys, len(row))), index) for index, row in enumerate(rows)]
-    return torch.tensor(found, dtype=torch.long)
+    firsts = [first.setdefault(tuple(islice(keys, len(row))), index) for index, row in enumerate(rows)]
+    return torch.tensor(firsts, dtype=torch.long)
 
 
 def run_rdkit(name: str, smiles: Sequence[str], workers: int | None = None) -> Iterator[dict[str, Any]]:
