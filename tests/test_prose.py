@@ -174,7 +174,9 @@ def test_outputs_of_the_notebook_of_the_engineer_are_what_it_prints_now(tmp_path
     """In a process of its own, where no shapes are checked: an export has none."""
     copy = Path(shutil.copy(NOTEBOOKS["engineer"], tmp_path))
     kept, environment = json.loads(copy.read_text(encoding="utf-8")), {**os.environ, "MPLBACKEND": "agg"}
-    subprocess.run([sys.executable, run_notebooks.__file__, "--here", copy], cwd=tmp_path, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, str(run_notebooks.__file__), "--here", copy], cwd=tmp_path, env=environment, check=True
+    )
     now = json.loads(copy.read_text(encoding="utf-8"))
     assert printed_by(now) == printed_by(kept), "run make notebooks"
     assert "image/png" in now["cells"][-1]["outputs"][0]["data"]
