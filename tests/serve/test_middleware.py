@@ -175,4 +175,5 @@ def test_two_workers_share_their_metrics(molecules, tmp_path):
         assert "\nmnagt_workers 2\n" in text
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=60)
+    assert b"/openapi.json describes requests" in printed
