@@ -15,7 +15,7 @@ from mnagt.graphs.molecules import MOLECULES
 from mnagt.models.registry import build_model, full_settings
 from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.tasks import MultiLabel
-from mnagt.training.sklearn_problem import Problem
+from mnagt.training.sklearn_problem import SklearnProblem
 from mnagt.training.sklearn_trainer import FITS
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ def fit_at_random(
     dataset = PackedDataset.from_batch("toys", task, replace(batch, targets=targets), label_counts=_counts(features))
     model = build_model(name, settings, features, outputs)
     parts = TrainValidSplit(torch.arange(30), torch.arange(30, 40), torch.arange(0))
-    problem = Problem(model, settings, with_encodings(dataset, model.encodings), parts, task, seed)
+    problem = SklearnProblem(model, settings, with_encodings(dataset, model.encodings), parts, task, seed)
     chosen, tensors = FITS[name](problem)
     model = build_model(name, chosen, features, outputs)
     resize_tables(model, tensors)

@@ -24,9 +24,6 @@ from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import Shard, check_unchanged
 from mnagt.screening.writers import open_writer
 
-NOTE = "note"
-"""The column that says why a row has no predictions."""
-
 
 @dataclass(frozen=True)
 class Screen:

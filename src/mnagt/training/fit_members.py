@@ -22,7 +22,7 @@ from mnagt.nn.joined_model import JoinedModel, MemberReadout, WeightedMean
 from mnagt.runs.config import RunConfig
 from mnagt.settings import from_dict
 from mnagt.tasks import Task
-from mnagt.training.sklearn_problem import Fitted, Problem, check_can_fit
+from mnagt.training.sklearn_problem import SklearnFit, SklearnProblem, check_can_fit
 from mnagt.training.sklearn_trainer import FITS
 from mnagt.training.trainer import Trainer
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 def list_problems(
     config: RunConfig, dataset: PackedDataset, split: Split, task: Task, should_stop: Callable[[], bool]
-) -> dict[str, Problem]:
+) -> dict[str, SklearnProblem]:
     """What the members beside the network are to learn, by their names; none if the task lets none be fitted."""
     settings = from_dict(MODELS[config.model].config, config.settings, where=config.model)
     assert isinstance(settings, MnagtWLConfig | MnagtEnsembleConfig)
@@ -53,7 +53,7 @@ def list_problems(
     for name, given in settings.member_settings.items():
         model = build_model(_model_name(name), given, dataset.features, task.num_outputs)
         encoded, full = with_encodings(dataset, model.encodings), full_settings(_model_name(name), given)
-        problems[name] = Problem(model, full, encoded, split, task, config.train.seed, should_stop)
+        problems[name] = SklearnProblem(model, full, encoded, split, task, config.train.seed, should_stop)
     return problems
 
 
@@ -72,7 +72,7 @@ def _find_obstacle(task: Task, dataset: PackedDataset) -> str:
     return ""
 
 
-def fit_members(problems: Mapping[str, Problem]) -> Fitted:
+def fit_members(problems: Mapping[str, SklearnProblem]) -> SklearnFit:
     """The settings of the joined model that the fits chose, and the weights of each member, below its name."""
     settings, tensors = {} if problems else {"members": []}, {}
     for name, problem in problems.items():

@@ -22,7 +22,7 @@ from mnagt.inference.random_forest import MAX_DEPTH as FOREST_DEPTH
 from mnagt.nn.decision_trees import LINKS, MAX_DEPTH
 from mnagt.nn.graph_model import resize_tables
 from mnagt.tasks import Task
-from mnagt.training.sklearn_problem import Fitted, Problem
+from mnagt.training.sklearn_problem import SklearnFit, SklearnProblem
 from mnagt.training.trainer import Interrupted
 
 MAX_SAMPLE = 2**14
@@ -182,11 +182,11 @@ def _grow_tree(features: NDArray[np.uint8], sampler: Sampler, max_leaves: int, g
 
 # --- models of molecules ---
 
-FitOutput = Callable[[Problem, Numbers, Numbers, Numbers, int], tuple[float, list[Tree]]]
+FitOutput = Callable[[SklearnProblem, Numbers, Numbers, Numbers, int], tuple[float, list[Tree]]]
 """From features, targets, weights and a seed to the constant and the trees of an output."""
 
 
-def fit_morgan_forest(problem: Problem) -> Fitted:
+def fit_morgan_forest(problem: SklearnProblem) -> SklearnFit:
     """Grow the trees of each output on the training molecules that have its target.
 
     A tree that is grown on targets 0 and 1 by squared error is one grown by Gini impurity. Nothing is chosen by the
@@ -196,7 +196,7 @@ def fit_morgan_forest(problem: Problem) -> Fitted:
     return _fit_outputs(problem, bits, _grow_forest)
 
 
-def fit_descriptor_boosting(problem: Problem) -> Fitted:
+def fit_descriptor_boosting(problem: SklearnProblem) -> SklearnFit:
     """Fit the trees of each output to the training molecules that have its target.
 
     Labels and classes are fitted by log loss, each against the rest; numbers by squared error. Nothing is chosen by the
@@ -205,13 +205,13 @@ def fit_descriptor_boosting(problem: Problem) -> Fitted:
     return _fit_outputs(problem, _compute_features(problem).double().numpy(), _fit_boosting)
 
 
-def _compute_features(problem: Problem) -> Float[Tensor, "train columns"]:
+def _compute_features(problem: SklearnProblem) -> Float[Tensor, "train columns"]:
     """What the model's readout gives its head for the training molecules."""
     nothing, chunks = torch.zeros(0, 0), problem.split.train.split(1024)
     return torch.cat([problem.model.readout(nothing, problem.dataset.batch(chunk)) for chunk in chunks])
 
 
-def _fit_outputs(problem: Problem, x: Numbers, fit_output: FitOutput) -> Fitted:
+def _fit_outputs(problem: SklearnProblem, x: Numbers, fit_output: FitOutput) -> SklearnFit:
     """The weights of the model's head, output by output."""
     targets, baselines, trees = problem.targets(), [], []
     for output, weights in enumerate(problem.task.sample_weights(targets).T.numpy()):
@@ -227,7 +227,7 @@ def _fit_outputs(problem: Problem, x: Numbers, fit_output: FitOutput) -> Fitted:
 
 
 def _grow_forest(
-    problem: Problem, bits: Numbers, target: Numbers, weights: Numbers, seed: int
+    problem: SklearnProblem, bits: Numbers, target: Numbers, weights: Numbers, seed: int
 ) -> tuple[float, list[Tree]]:
     from sklearn.ensemble import RandomForestRegressor
 
@@ -251,7 +251,7 @@ def _grow_forest(
 
 
 def _fit_boosting(
-    problem: Problem, x: Numbers, target: Numbers, weights: Numbers, seed: int
+    problem: SklearnProblem, x: Numbers, target: Numbers, weights: Numbers, seed: int
 ) -> tuple[float, list[Tree]]:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from mnagt.inference.calibration import fit_temperature
 from mnagt.models.wl_linear import MAX_ITERATIONS
 from mnagt.nn.wl_counts import COLOURS, Normalisation, WLCounts, colour_keys, normalise_counts
-from mnagt.training.sklearn_problem import Fitted, Problem
+from mnagt.training.sklearn_problem import SklearnFit, SklearnProblem
 from mnagt.training.trainer import validation_scores
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class LinearFit(NamedTuple):
         return torch.from_numpy(features @ self.weight + self.bias).float()
 
 
-def fit_wl_linear(problem: Problem) -> Fitted:
+def fit_wl_linear(problem: SklearnProblem) -> SklearnFit:
     """Fit weights of subtree counts to the training part.
 
     One setting after another takes the value with the best validation score, in the order normalisation (with C), WL
@@ -74,7 +74,7 @@ def fit_wl_linear(problem: Problem) -> Fitted:
     return {**problem.settings, **vars(best)}, tensors
 
 
-def _first_choice(problem: Problem) -> WLLinearSettings:
+def _first_choice(problem: SklearnProblem) -> WLLinearSettings:
     """What is given, and usual values of the rest."""
     settings, has_labels = problem.settings, bool(problem.dataset.features.nodes.labels)
     iterations, normalisation, classifier, c = (
@@ -90,12 +90,12 @@ def _first_choice(problem: Problem) -> WLLinearSettings:
     return WLLinearSettings(iterations, normalisation, classifier, c)
 
 
-def _typical_c(problem: Problem, normalisation: Normalisation, classifier: str) -> float:
+def _typical_c(problem: SklearnProblem, normalisation: Normalisation, classifier: str) -> float:
     is_logistic = classifier == "logistic" and problem.task.link != "identity"
     return TYPICAL_C[normalisation] * (1.0 if is_logistic else 0.1)
 
 
-def _alternatives(current: WLLinearSettings, axis: str, problem: Problem) -> Iterator[WLLinearSettings]:
+def _alternatives(current: WLLinearSettings, axis: str, problem: SklearnProblem) -> Iterator[WLLinearSettings]:
     """Other values of one setting, and of C where that goes with it; only of settings that are not given."""
     settings = problem.settings
     if axis == "wl_iterations":
@@ -117,7 +117,7 @@ def _alternatives(current: WLLinearSettings, axis: str, problem: Problem) -> Ite
 class SubtreeCounts:
     """WL subtree counts of the training and of the validation part, and linear models over them."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SklearnProblem) -> None:
         self.problem, self.target = problem, problem.targets().double().numpy()
         self.sample_weight = problem.task.sample_weights(problem.targets()).double().numpy()
         readout = problem.model.readout

@@ -18,7 +18,7 @@ from mnagt.training.trainer import Interrupted
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class SklearnProblem:
     """Graphs, their targets, and the settings with which a model is fitted to them."""
 
     model: GraphModel
@@ -46,7 +46,7 @@ class Problem:
             raise Interrupted
 
 
-Fitted = tuple[dict[str, Any], dict[str, Tensor]]
+SklearnFit = tuple[dict[str, Any], dict[str, Tensor]]
 """The settings in full, as they were chosen, and the weights of a model with these settings."""
 
 

@@ -23,10 +23,10 @@ from mnagt.training.distributed import ALONE, Ranks
 from mnagt.training.fit_trees import fit_descriptor_boosting, fit_morgan_forest
 from mnagt.training.fit_wl_linear import fit_wl_linear
 from mnagt.training.progress import Reporter
-from mnagt.training.sklearn_problem import Fitted, Problem, check_can_fit
+from mnagt.training.sklearn_problem import SklearnFit, SklearnProblem, check_can_fit
 from mnagt.training.trainer import Position, evaluation_batch_size, validation_scores
 
-FITS: dict[str, Callable[[Problem], Fitted]] = {
+FITS: dict[str, Callable[[SklearnProblem], SklearnFit]] = {
     "wl-linear": fit_wl_linear,
     "morgan-forest": fit_morgan_forest,
     "descriptor-boosting": fit_descriptor_boosting,
@@ -61,7 +61,7 @@ class SklearnTrainer:
         self.checkpoint, self.reporter, self.device = checkpoint, reporter or Reporter(), torch.device(device)
         self.model, self.settings, self.at = model, dict(config.settings), Position()
         dataset = with_encodings(dataset, model.encodings)
-        self.problem = Problem(model, self.settings, dataset, split, task, config.train.seed, should_stop)
+        self.problem = SklearnProblem(model, self.settings, dataset, split, task, config.train.seed, should_stop)
         self.dataset = dataset.to(self.device)
         self.evaluation_batch_size = evaluation_batch_size(dataset, config.train)
 
