@@ -1,8 +1,11 @@
 """What goes wrong through the user's input, told in one line."""
 
 import difflib
+import json
+import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -22,8 +25,20 @@ def explain_missing(what: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         package = (error.name or "a package").partition(".")[0]
-        remedy = f"pip install 'mnagt[{extra}]'"
-        raise InputError(f"{what} needs {package}, which is not installed: {remedy}") from None
+        raise InputError(f"{what} needs {package}, which is not installed: {install_command(extra)}") from None
+
+
+def install_command(extra: str) -> str:
+    """The line that installs an extra for this copy of the package: of the clone that it is in or came from, if any."""
+    from importlib.metadata import PackageNotFoundError, distribution  # takes a while
+
+    clone = Path(__file__).parents[2]
+    if (clone / "pyproject.toml").is_file():
+        return f"pip install -e {shlex.quote(f'{clone}[{extra}]')}"
+    with suppress(PackageNotFoundError, ValueError):
+        if source := json.loads(distribution("mnagt").read_text("direct_url.json") or "{}").get("url"):
+            return f"pip install 'mnagt[{extra}] @ {source}'"
+    return f"pip install 'mnagt[{extra}]'"
 
 
 def join_names(names: Iterable[str], most: int = 300) -> str:

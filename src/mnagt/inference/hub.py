@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from mnagt.errors import InputError, quote
+from mnagt.errors import InputError, install_command, quote
 from mnagt.inference.weights import CALIBRATION, CONFIG, DOMAIN, KNOWN, WEIGHTS
 
 REPO_ID = r"[\w.-]+/[\w.-]+"
@@ -20,7 +20,7 @@ def _explain(repo_id: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise InputError("the Hugging Face Hub needs huggingface_hub: pip install 'mnagt[hub]'") from None
+        raise InputError(f"the Hugging Face Hub needs huggingface_hub: {install_command('hub')}") from None
     except InputError:
         raise
     except Exception as error:  # of HTTP, of the file system, of the client: they differ from version to version
