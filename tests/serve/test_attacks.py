@@ -1,10 +1,12 @@
 """Requests made to keep the service busy cost little, and others are answered meanwhile."""
 
+import json
 import threading
 import time
 
 import httpx
 import pytest
+from serve.test_open_inference import tensors
 
 from mnagt.serve.schemas import count_atoms
 
@@ -38,6 +40,24 @@ def test_atoms_and_characters_are_counted_in_all(at, smiles, detail):
     answer, seconds = processor_seconds(lambda: httpx.post(f"{at}/predict", json={"smiles": smiles}, timeout=60))
     assert (answer.status_code, detail in answer.json()["detail"]) == (422, True)
     assert seconds < 0.5
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/predict", '{"smiles": [' + "1," * 490_000 + "1]}"),
+        ("/predict", '{"graphs": [' + '{"nodes":1},' * 80_000 + '{"nodes":1}]}'),
+        ("/predict", '{"graphs": [{"nodes": 1, "edges": [' + "[]," * 320_000 + "[]]}]}"),
+        ("/v2/models/mnagt/infer", json.dumps(tensors(["C1"] * 150_000))),
+    ],
+    ids=["not-texts", "many-graphs", "no-edges", "many-texts"],
+)
+def test_a_body_of_many_errors_is_refused_at_the_first(at, path, body):
+    """Bodies are validated in the event loop: nobody else is answered meanwhile."""
+    headers = {"Content-Type": "application/json"}
+    answer, seconds = processor_seconds(lambda: httpx.post(at + path, content=body, headers=headers, timeout=60))
+    assert answer.status_code == 422
+    assert seconds < 0.25
 
 
 def test_code_beyond_the_limits_is_refused_before_it_is_parsed(start, namer):

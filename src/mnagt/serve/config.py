@@ -6,6 +6,9 @@ from typing import Annotated
 
 from mnagt.settings import Ge, Gt, Le, PositiveInt, Settings
 
+MAX_ENTRIES = 10_000
+"""Molecules or graphs that a request may list, whatever the settings: more are refused while the body is validated."""
+
 
 @dataclass(frozen=True)
 class ServeConfig(Settings):
@@ -43,7 +46,7 @@ class ServeConfig(Settings):
     """Largest number of waiting requests; others are refused."""
     max_body: PositiveInt = 1_000_000
     """Largest size of a request, in bytes."""
-    max_graphs: PositiveInt = 256
+    max_graphs: Annotated[int, Ge(1), Le(MAX_ENTRIES)] = 256
     """Most molecules, graphs or functions in a request."""
     max_nodes: Annotated[int, Ge(4)] = 4000
     """Most nodes in a request; a single graph may have a quarter of them."""

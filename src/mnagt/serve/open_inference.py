@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 from mnagt.errors import InputError
 from mnagt.graphs.molecules import count_components
 from mnagt.inference.domain import DISTANCE
+from mnagt.serve.config import MAX_ENTRIES
 from mnagt.serve.models import Models
 from mnagt.serve.schemas import ERROR, Graph, PredictRequest, find_error, list_input_kinds
 from mnagt.serve.service import Rows, Service
@@ -89,13 +90,17 @@ class InferResponse(BaseModel):
 def read_tensors(request: InferRequest) -> PredictRequest:
     """The request as ``/predict`` takes it, or an ``InputError`` that names the field."""
     (given,) = request.inputs
-    texts, size = _flatten(given.data), math.prod(given.shape)
+    size = math.prod(given.shape)
+    if size > MAX_ENTRIES:
+        raise InputError(f"inputs[0].shape: {size:,} texts, at most {MAX_ENTRIES:,} are allowed")
+    texts = _flatten(given.data, size + 1)
     if given.name not in PredictRequest.model_fields or given.name == "level":
         raise InputError(f"inputs[0].name: expected smiles, graphs or code, got {given.name[:60]!r}")
     if given.datatype != "BYTES" or not all(isinstance(text, str) for text in texts):
         raise InputError("inputs[0]: expected texts of datatype BYTES, as JSON")
     if len(texts) != size:
-        raise InputError(f"inputs[0]: {len(texts)} texts, and the shape says {size}")
+        count = f"over {size}" if len(texts) > size else len(texts)
+        raise InputError(f"inputs[0]: {count} texts, and the shape says {size}")
     level = request.parameters and request.parameters.level
     if given.name == "smiles":
         columns = given.shape[1] if len(given.shape) == 2 else 1
@@ -108,10 +113,10 @@ def read_tensors(request: InferRequest) -> PredictRequest:
     return PredictRequest(graphs=[_read_graph(i, text) for i, text in enumerate(texts)], level=level)
 
 
-def _flatten(data: list[Any]) -> list[Any]:
-    """The entries of nested lists, in order, without recursion."""
+def _flatten(data: list[Any], most: int) -> list[Any]:
+    """The entries of nested lists, in order, without recursion; at most so many of them."""
     flat, rest = [], data[::-1]
-    while rest:
+    while rest and len(flat) < most:
         each = rest.pop()
         if isinstance(each, list):
             rest.extend(each[::-1])

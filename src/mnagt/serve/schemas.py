@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,11 +20,15 @@ from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.molecules import MoleculeFormat, find_molecule_format
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.inference.model_folder import TrainedModel
-from mnagt.serve.config import ServeConfig
+from mnagt.serve.config import MAX_ENTRIES, ServeConfig
 from mnagt.tasks import Unlabelled
 
 Number = Annotated[StrictInt, Field(ge=-1, lt=2**31)]
 Label = Number | StrictStr
+Item = TypeVar("Item")
+FirstError = Annotated[Item, Field(fail_fast=True)]
+"""A list that is validated up to its first error: the event loop waits meanwhile, and only one error is reported."""
+Entries = Annotated[list[Item], Field(fail_fast=True, max_length=MAX_ENTRIES)]
 ERROR = "error"
 """In place of the columns of a prediction, and its only column: why there is none."""
 POINTERS = ("node_ptr", "edge_ptr")
@@ -46,14 +50,14 @@ class Graph(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"nodes": 3, "edges": [[0, 1], [1, 2]]}})
 
     nodes: Annotated[StrictInt, Field(ge=1, lt=2**31, description="number of nodes; their indices start at 0")]
-    edges: list[tuple[Number, Number]] = Field(default_factory=list, description="source and destination")
+    edges: FirstError[list[tuple[Number, Number]]] = Field(default_factory=list, description="source and destination")
     directed: StrictBool = Field(default=False, description="whether edges have one direction; otherwise both")
-    node_labels: list[list[Label]] | None = Field(
+    node_labels: FirstError[list[list[Label]]] | None = Field(
         default=None, description="categories, by index (-1 for none) or by name"
     )
-    node_values: list[list[FiniteFloat]] | None = None
-    edge_labels: list[list[Label]] | None = None
-    edge_values: list[list[FiniteFloat]] | None = None
+    node_values: FirstError[list[list[FiniteFloat]]] | None = None
+    edge_labels: FirstError[list[list[Label]]] | None = None
+    edge_values: FirstError[list[list[FiniteFloat]]] | None = None
 
 
 class PredictRequest(BaseModel):
@@ -63,11 +67,11 @@ class PredictRequest(BaseModel):
         extra="forbid", json_schema_extra={"example": {"smiles": ["CC(=O)Oc1ccccc1C(=O)O"]}}, allow_inf_nan=False
     )
 
-    smiles: list[StrictStr | list[StrictStr]] | None = Field(
+    smiles: Entries[StrictStr | FirstError[list[StrictStr]]] | None = Field(
         default=None,
         description="molecules, for a model trained on molecules; lists of SMILES, for one of several components",
     )
-    graphs: list[Graph] | None = None
+    graphs: Entries[Graph] | None = None
     code: StrictStr | None = Field(default=None, description="Python source, for a model that names functions")
     level: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
