@@ -42,8 +42,8 @@ def add_entry(table: MutableMapping[str, Entry], name: str, entry: Entry, kind: 
 def _where(entry: object) -> tuple[object, ...]:
     """The module and name of a definition; numbers and such are their own."""
     entry = getattr(entry, "build", entry)
-    found = getattr(entry, "__module__", None), getattr(entry, "__qualname__", None)
-    return found if all(found) else (entry,)
+    definition = getattr(entry, "__module__", None), getattr(entry, "__qualname__", None)
+    return definition if all(definition) else (entry,)
 
 
 def register_class(table: MutableMapping[str, Entry], name: str, kind: str) -> Callable[[Entry], Entry]:

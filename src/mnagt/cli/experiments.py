@@ -193,24 +193,24 @@ def run_compare(args: argparse.Namespace) -> int:
     run_logger = logging.getLogger("mnagt.training.run")
     run_logger.setLevel(logging.WARNING)  # the same split for every training
     try:
-        found = compare(config, out, search, say=_log)
+        comparison = compare(config, out, search, say=_log)
     except KeyboardInterrupt:
         _log("mnagt: interrupted; what is finished is kept, and the same command goes on")
         return 130
     finally:
         run_logger.setLevel(logging.NOTSET)
     rows = []
-    for each in found.models:
+    for each in comparison.models:
         test = f"{each.mean:.3f} ({each.interval[0]:.3f} to {each.interval[1]:.3f})"
         rows.append([each.model, describe_valid(each), test, f"{each.seconds:.1f}", f"{each.memory:,.0f}"])
-    metric = found.metric
+    metric = comparison.metric
     print_table(["model", f"validation {metric} (95 %)", f"test {metric} (95 %)", "seconds", "memory, MB"], rows)
-    print("\n" + "\n".join([found.verdict(), *found.notices, f"page    {out / 'report.html'}"]))
-    if found.choice.model in MODELS:
+    print("\n" + "\n".join([comparison.verdict(), *comparison.notices, f"page    {out / 'report.html'}"]))
+    if comparison.choice.model in MODELS:
         parser = Parser(add_help=False, allow_abbrev=False)
         _comparison_options(parser)
         _, (_, *shared) = parser.parse_known_args(args.words)
-        words = ["mnagt", "train", *shared, "--model", found.choice.model]
+        words = ["mnagt", "train", *shared, "--model", comparison.choice.model]
         print(f"next    {shlex.join(words)}")
     return 0
 

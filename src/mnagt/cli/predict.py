@@ -234,10 +234,10 @@ def run_monitor(args: argparse.Namespace) -> int:
     graphs. Writes a page. The exit status is 1 if a feature has drifted."""
     from mnagt.monitor import monitor_to
 
-    found = monitor_to(args.out, args.model, args.dataset, **_read_inputs(args))
-    print_table(*found.table())
-    print(f"{found.summary()}; a page is in {args.out}")
-    return 1 if found.drifted else 0
+    monitored = monitor_to(args.out, args.model, args.dataset, **_read_inputs(args))
+    print_table(*monitored.table())
+    print(f"{monitored.summary()}; a page is in {args.out}")
+    return 1 if monitored.drifted else 0
 
 
 def export_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

@@ -31,14 +31,14 @@ def _chosen_model(words: Sequence[str], *, finds_recipe: bool) -> str:
     ahead.add_argument("--recipe")
     ahead.add_argument("--from", dest="init_from")
     ahead.add_argument("--smiles", "--reaction", dest="smiles")
-    found, others = ahead.parse_known_args(list(words))
-    if found.recipe is None and finds_recipe:
+    parsed, others = ahead.parse_known_args(list(words))
+    if parsed.recipe is None and finds_recipe:
         name = next((word for word in others if word in DATASETS), None)
-        found.recipe = find_recipe(name, found.model)
-        if found.model is None and found.recipe == "none":
+        parsed.recipe = find_recipe(name, parsed.model)
+        if parsed.model is None and parsed.recipe == "none":
             name = name or next(filter(is_molecule_table, others), "")
-            return default_model(name, found.init_from, found.smiles)
-    return found.model or read_recipe(found.recipe or "none").model
+            return default_model(name, parsed.init_from, parsed.smiles)
+    return parsed.model or read_recipe(parsed.recipe or "none").model
 
 
 def train_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ def structural_signatures(dataset: PackedDataset) -> Int[Tensor, "graphs"]:
     >>> len(signatures), len(signatures.unique())
     (188, 86)
     """
-    found = []
+    signatures = []
     for graphs in torch.arange(len(dataset)).split(GRAPHS_AT_ONCE):
         batch = dataset.batch(graphs)
         columns = [count_ego_networks(batch, 1)[:, 0, :2]]  # degree and triangles, in other words
@@ -31,8 +31,8 @@ def structural_signatures(dataset: PackedDataset) -> Int[Tensor, "graphs"]:
         rows = torch.cat(columns, dim=1)
         total = F.pad(mix_bits(hash_labels(rows, rows[:, 0])).cumsum(0), (1, 0))  # int64 wraps around
         ptr = batch.node_ptr.long()
-        found.append(total[ptr[1:]] - total[ptr[:-1]])
-    return torch.cat(found)
+        signatures.append(total[ptr[1:]] - total[ptr[:-1]])
+    return torch.cat(signatures)
 
 
 def has_duplicate(

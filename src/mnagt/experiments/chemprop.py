@@ -103,7 +103,7 @@ def run_chemprop(
     if shutil.which(program) is None:
         raise InputError(HOW_TO_ADD)
     check_task(dataset)
-    path, fingerprint, version, found = out / RECORDS, dataset_fingerprint(dataset), "", {}
+    path, fingerprint, version, records = out / RECORDS, dataset_fingerprint(dataset), "", {}
     recorded = read_json(path) if path.exists() else {}
     for name, config in trials.items():
         split = keep_share(make_split(config.split, dataset), config.train.train_share, config.train.seed)
@@ -120,8 +120,8 @@ def run_chemprop(
             recorded[digest] = _train_once(program, words, dataset, split, task, out) | {"version": version}
             write_json(path, recorded)
             on_trial(config, recorded[digest])
-        found[name] = recorded[digest]
-    return found
+        records[name] = recorded[digest]
+    return records
 
 
 def _read_version(program: str) -> str:

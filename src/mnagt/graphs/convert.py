@@ -104,8 +104,8 @@ def from_networkx(
         if target is not None:
             targets.append(_attribute(f"graph {g}", graph.graph, target))
     edge_index = torch.tensor(pairs, dtype=torch.long).view(-1, 2).T
-    if (kept := find_simple_edges(edge_index)) is not None:
-        edge_index, edges = edge_index[:, kept], [edges[edge] for edge in kept.tolist()]
+    if (simple_edges := find_simple_edges(edge_index)) is not None:
+        edge_index, edges = edge_index[:, simple_edges], [edges[edge] for edge in simple_edges.tolist()]
     return GraphBatch.from_edges(
         edge_index,
         sizes,

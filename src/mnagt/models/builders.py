@@ -44,7 +44,7 @@ def make_model(
 
     ``encoder`` replaces an encoder of the nodes' columns, ``readout`` the one that ``config`` names. ``layers`` are
     modules from (x, graph) to x; a generator makes them after the encoder. What ``config`` asks for beside the readout
-    (``make_beside``) stands there.
+    (``make_more_readouts``) stands there.
 
     >>> from mnagt.nn.convolutions import GIN
     >>> make_model(ReadoutConfig(dim=8, readout="mean"), Features(), 3, [GIN(8)]).readout
@@ -55,17 +55,17 @@ def make_model(
     if readout is None:
         assert isinstance(config, ReadoutConfig)
         readout = READOUTS[config.readout](config.dim)
-    if beside := make_beside(config, features):
-        readout = Concat([readout, *beside])
+    if more_readouts := make_more_readouts(config, features):
+        readout = Concat([readout, *more_readouts])
     head = make_head(default_head(config.dim, outputs), readout.dim, config.dim, outputs, head_dropout)
     return GraphModel(encoder, layers, readout, head, features)
 
 
-def make_beside(config: WidthConfig, features: Features) -> list[Readout]:
+def make_more_readouts(config: WidthConfig, features: Features) -> list[Readout]:
     """The readouts that ``config`` asks for beside that of the nodes: WL subtree features, descriptors."""
-    beside: list[Readout] = []
+    readouts: list[Readout] = []
     if isinstance(config, WLConfig) and config.wl_iterations:
-        beside.append(make_wl_features(config))
+        readouts.append(make_wl_features(config))
     if isinstance(config, DescriptorConfig) and config.descriptors:
         computed = [name for name in config.descriptors if name in COMPUTED_DESCRIPTORS]
         if computed and not are_molecules(features):
@@ -74,8 +74,8 @@ def make_beside(config: WidthConfig, features: Features) -> list[Readout]:
                 "and these graphs have others; leave out --descriptors"
             )
         count = count_components(features)
-        beside.append(MoleculeDescriptors(config.dim, config.descriptors, config.descriptor_dropout, count))
-    return beside
+        readouts.append(MoleculeDescriptors(config.dim, config.descriptors, config.descriptor_dropout, count))
+    return readouts
 
 
 def make_wl_features(config: WLConfig) -> WLFeatures:

@@ -18,7 +18,7 @@ from mnagt.attention.mixers import MIXERS
 from mnagt.attention.multi_kernel import MultiKernelAttention, Projections
 from mnagt.errors import InputError
 from mnagt.graphs.features import Columns, Features
-from mnagt.models.builders import make_beside
+from mnagt.models.builders import make_more_readouts
 from mnagt.models.config import (
     DescriptorConfig,
     GnnTransformerConfig,
@@ -131,16 +131,16 @@ class MnagtConfig(WLConfig, DescriptorConfig, MnagtNetworkConfig):
 def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
     """Multi-neighbourhood attention, GNN-built kernels, WL subtree features (the default)."""
     config = config.resolve(features, outputs)
-    return make_network(config, features, outputs, make_beside(config, features))
+    return make_network(config, features, outputs, make_more_readouts(config, features))
 
 
 def make_network(
-    config: MnagtNetworkConfig, features: Features, outputs: int, beside: Sequence[Readout] = ()
+    config: MnagtNetworkConfig, features: Features, outputs: int, more_readouts: Sequence[Readout] = ()
 ) -> GraphModel:
     """The network of ``config``, which is resolved; ``beside`` are further readouts, of ``dim`` columns each."""
     assert config.head != "auto"
-    beside = [*([InputSum(config.dim)] if config.input_readout else []), *beside]
-    head = make_head(config.head, (1 + len(beside)) * config.dim, config.dim, outputs, config.head_dropout)
+    more_readouts = [*([InputSum(config.dim)] if config.input_readout else []), *more_readouts]
+    head = make_head(config.head, (1 + len(more_readouts)) * config.dim, config.dim, outputs, config.head_dropout)
     encoder = NodeEncoder(
         features.nodes,
         config.dim,
@@ -153,8 +153,8 @@ def make_network(
     if config.conv == "gated":
         layers = [GatedStack(layers, features.edges, config.dim)]
     readout = READOUTS[config.readout](config.dim)
-    if beside or config.head == "linear":  # one map of sums needs them normalised
-        readout = Concat([readout, *beside])
+    if more_readouts or config.head == "linear":  # one map of sums needs them normalised
+        readout = Concat([readout, *more_readouts])
     return GraphModel(encoder, layers, readout, head, features)
 
 

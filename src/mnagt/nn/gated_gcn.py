@@ -75,6 +75,6 @@ class GatedStack(nn.Module):
             edges = self.edges(graph)
         layer: Any
         for layer in self.layers:
-            given, (near, edges) = x, layer.residual(x, edges, graph)
-            x = layer.combine(given, near, graph)
-            yield layer, given, x
+            input_vectors, (near, edges) = x, layer.residual(x, edges, graph)
+            x = layer.combine(input_vectors, near, graph)
+            yield layer, input_vectors, x

@@ -65,14 +65,14 @@ def dataset_arguments(config: RunConfig) -> dict[str, Any]:
 
 def name_descriptors(config: RunConfig) -> RunConfig:
     """The settings with the names of its columns in place of a table (my.csv) among the model's ``descriptors``."""
-    given = list(config.settings.get("descriptors", ()))
-    files = [name for name in given if is_molecule_table(name)]
+    descriptors = list(config.settings.get("descriptors", ()))
+    files = [name for name in descriptors if is_molecule_table(name)]
     if not files:
         return config
     if len(files) > 1 or config.table.descriptor_file:
         raise InputError(f"descriptors of one table are read, and there are more ({files[-1]}); join them")
     names = (
-        *(name for name in given if name not in files),
+        *(name for name in descriptors if name not in files),
         *find_descriptor_columns(Path(files[0]).expanduser(), config.smiles),
     )
     settings, table = config.settings | {"descriptors": names}, replace(config.table, descriptor_file=files[0])

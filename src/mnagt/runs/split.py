@@ -68,8 +68,14 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
 
 def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
     """As ``make_split``; also which split it is, in words."""
-    found = choose_row_format(dataset.features)
-    first = " of the first component" if found.components > 1 else " of the reactants" if found.is_reaction else ""
+    row_format = choose_row_format(dataset.features)
+    first = (
+        " of the first component"
+        if row_format.components > 1
+        else " of the reactants"
+        if row_format.is_reaction
+        else ""
+    )
     if config.kind != "auto":
         name = f"{config.kind}{first if config.kind in _BY_STRUCTURE else ''}"
         return NamedSplit(SPLITS[config.kind](config, dataset), name)
@@ -110,8 +116,8 @@ def describe_split(named: NamedSplit, dataset: PackedDataset) -> str:
     if dataset.same_as is not None:
         counts = count_duplicates(dataset)
         molecules, conflicts = count(counts.molecules, "molecule"), f"{counts.conflicts:,} with different targets"
-        found = f"{molecules} in {counts.rows:,} rows, {conflicts}"
-        lines.append(f"  duplicates: {found if counts.molecules else 'none'}")
+        duplicates = f"{molecules} in {counts.rows:,} rows, {conflicts}"
+        lines.append(f"  duplicates: {duplicates if counts.molecules else 'none'}")
     return "\n".join(lines)
 
 

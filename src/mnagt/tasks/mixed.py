@@ -163,11 +163,11 @@ class Mixed(Task):
         return self.target_weights or (1.0,) * len(self.tasks)
 
     def loss(self, output: Output, target: Targets) -> Float[Tensor, ""]:
-        found = [
+        losses = [
             task.loss(one, part) * weight * task.loss_weight(part)
             for weight, (task, one, part) in zip(self._column_weights, self._pair(output, target), strict=True)
         ]
-        return divide(torch.stack(found).sum(), self.loss_weight(target))
+        return divide(torch.stack(losses).sum(), self.loss_weight(target))
 
     def loss_weight(self, target: Targets) -> Float[Tensor, ""]:
         pairs = zip(self._column_weights, self.split_targets(target), strict=True)

@@ -120,11 +120,11 @@ class Regression(ColumnTask):
     def compute_metrics(self, output: AnyValues, target: AnyValues) -> dict[str, Tensor]:
         """RMSE and MAE over all columns together; R² and Spearman's correlation as means over columns."""
         predicted, columns = self.to_units(output).flatten(-2), target.flatten(-2)
-        found = {"rmse": metrics.rmse(predicted, columns), "mae": metrics.mae(predicted, columns)}
+        values = {"rmse": metrics.rmse(predicted, columns), "mae": metrics.mae(predicted, columns)}
         predicted, columns = (x.transpose(-2, -1) for x in (self.to_units(output), target))
         for name, metric in (("r2", metrics.r2), ("spearman", metrics.spearman)):
-            found[name] = metric(predicted, columns).nanmean(dim=-1)
-        return found
+            values[name] = metric(predicted, columns).nanmean(dim=-1)
+        return values
 
     def decode(self, output: Values) -> dict[str, list]:
         return dict(zip(self.names, self.to_units(output).T.tolist(), strict=True))

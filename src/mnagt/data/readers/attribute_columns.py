@@ -210,9 +210,9 @@ def encode_columns(
     categories = [encode_categories(columns.get(name, empty)) for name in label_names]
     numbers = [attributes.to_floats(name, columns.get(name, empty)) for name in value_names]
     if columns and is_guessed:
-        found = [f"{n} ({len(words)} categories)" for n, (_, words) in zip(label_names, categories, strict=True)]
-        found += [f"{name} (a number)" for name in value_names]
-        _log.info("%s: %s have %s", label, attributes.kind, ", ".join(found))
+        kinds = [f"{n} ({len(words)} categories)" for n, (_, words) in zip(label_names, categories, strict=True)]
+        kinds += [f"{name} (a number)" for name in value_names]
+        _log.info("%s: %s have %s", label, attributes.kind, ", ".join(kinds))
     tensors = {}
     if label_names:
         tensors[labels] = torch.tensor([indices for indices, _ in categories], dtype=torch.long).T.contiguous()

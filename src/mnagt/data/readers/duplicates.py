@@ -75,16 +75,16 @@ def resolve_duplicates(dataset: PackedDataset, table: Table, duplicates: str) ->
     counts, same_as, every = count_duplicates(dataset), dataset.same_as, torch.arange(len(dataset))
     if same_as is None or not counts.molecules:
         return Resolved(dataset, every)
-    found = f"{table.label}: {count(counts.molecules, 'molecule')} found more than once, in {counts.rows:,} rows"
+    report = f"{table.label}: {count(counts.molecules, 'molecule')} found more than once, in {counts.rows:,} rows"
     if duplicates == "error":
         is_copied = torch.bincount(same_as, minlength=len(dataset)) > 1
-        raise InputError(f"{found}: {list_copies(dataset, table, is_copied)}; remove them, or leave out --duplicates")
+        raise InputError(f"{report}: {list_copies(dataset, table, is_copied)}; remove them, or leave out --duplicates")
     is_conflict, is_first = has_conflict(dataset), same_as == every
     done = _DONE[duplicates]
     if counts.conflicts:
         left_out = ", which are left out" if duplicates == "drop" else ""
         done += f"; targets differ for {counts.conflicts:,}{left_out}: {list_copies(dataset, table, is_conflict)}"
-    _log.warning("%s; %s", found, done)
+    _log.warning("%s; %s", report, done)
     if duplicates == "keep":
         return Resolved(dataset, every)
     if duplicates == "average":
@@ -95,8 +95,8 @@ def resolve_duplicates(dataset: PackedDataset, table: Table, duplicates: str) ->
             _log.warning("%s: left out for want of a majority: %s", table.label, count(ties, "molecule"))
     else:
         is_kept = is_first & ~is_conflict
-    kept = is_kept.nonzero()[:, 0]
-    return Resolved(dataset.select(kept), kept)
+    indices = is_kept.nonzero()[:, 0]
+    return Resolved(dataset.select(indices), indices)
 
 
 def list_copies(dataset: PackedDataset, table: Table, is_listed: Bool[Tensor, "graphs"]) -> str:
@@ -134,16 +134,16 @@ def separate_parts(dataset: PackedDataset, table: Table, duplicates: str) -> Pac
     if not is_early.any():
         return dataset
     shared = torch.zeros(len(dataset), dtype=torch.bool).index_fill_(0, same_as[is_early], True)
-    found = (
+    report = (
         f"{table.label}: two parts of the given split share {count(int(shared.sum()), 'molecule')}: "
         f"{list_copies(dataset, table, shared)}"
     )
     if duplicates == "error":
-        raise InputError(f"{found}; remove them from {PARTS[1]} and {PARTS[2]}")
+        raise InputError(f"{report}; remove them from {PARTS[1]} and {PARTS[2]}")
     if duplicates == "keep":
-        _log.warning("%s; %s", found, describe_left_out(is_early))
+        _log.warning("%s; %s", report, describe_left_out(is_early))
         return replace(dataset, official=part.where(~is_early, NO_PART))
-    _log.warning("%s; each goes to the last part that has it", found)
+    _log.warning("%s; each goes to the last part that has it", report)
     return replace(dataset, official=last)
 
 

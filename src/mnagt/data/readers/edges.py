@@ -42,7 +42,7 @@ def undirected_keys(name: str, ends: NDArray[np.integer]) -> NDArray[np.int64]:
     is_edge = ends[:, 0] != ends[:, 1]
     if loops := len(ends) - int(is_edge.sum()):
         ends = ends[is_edge]
-    given, keys = len(ends), _to_keys(ends)
+    num_given, keys = len(ends), _to_keys(ends)
     del ends, is_edge
     # Which way round the edges are sorted first does not matter.
     keys = _sort_distinct(reverse_keys(keys))
@@ -50,7 +50,7 @@ def undirected_keys(name: str, ends: NDArray[np.integer]) -> NDArray[np.int64]:
     distinct = len(keys)
     if not np.array_equal(keys, reverse):
         keys = np.union1d(keys, reverse)
-    log_dropped_edges(name, loops, given - distinct)
+    log_dropped_edges(name, loops, num_given - distinct)
     _log_added(name, len(keys) - distinct)
     return keys
 

@@ -48,8 +48,8 @@ def kmeans_clusters(bits: Bits, clusters: int, seed: int) -> NDArray[np.int64]:
     """The k-means cluster of each molecule, by scikit-learn's mini-batch k-means."""
     from sklearn.cluster import MiniBatchKMeans
 
-    found = MiniBatchKMeans(min(clusters, len(bits)), random_state=seed, batch_size=_ROWS).fit_predict(bits)
-    return found.astype(np.int64)
+    cluster = MiniBatchKMeans(min(clusters, len(bits)), random_state=seed, batch_size=_ROWS).fit_predict(bits)
+    return cluster.astype(np.int64)
 
 
 def kennard_stone_order(bits: Bits) -> NDArray[np.int64]:

@@ -125,12 +125,12 @@ def read_molecules(
         _log.info("%s: %s holds reactions, read as condensed graphs", table.label, columns[0])
     graphs, is_kept = _read_graphs(table.name, smiles_rows, row_format, has_target)
     refused = _explain_refused(table, names, smiles_rows, row_format, has_target, is_kept)
-    kept = torch.from_numpy(np.flatnonzero(is_kept))
-    dataset = replace(graphs, name=table.name, task=task, targets=values[kept])
-    molecules = MoleculeTable(dataset, table, ",".join(columns), names, kept, refused)
-    if not len(kept):
+    indices = torch.from_numpy(np.flatnonzero(is_kept))
+    dataset = replace(graphs, name=table.name, task=task, targets=values[indices])
+    molecules = MoleculeTable(dataset, table, ",".join(columns), names, indices, refused)
+    if not len(indices):
         raise InputError(f"{molecules}; nothing is left")
-    rows = table.select(kept.tolist())
+    rows = table.select(indices.tolist())
     dataset = with_descriptors(dataset, rows, columns, descriptors, options.descriptor_file)
     molecules = replace(molecules, dataset=dataset)
     if refused:

@@ -28,12 +28,12 @@ MAX_CELLS, MAX_CELLS_PER_BYTE = 1 << 24, 8
 
 def find_table_files(folder: Path) -> list[Path]:
     """The paths of the three tables; empty unless all are there."""
-    found = [[p for suffix in SUFFIXES if (p := folder / f"{part}{suffix}").is_file()] for part in PARTS]
-    for part, files in zip(PARTS, found, strict=True):
-        if len(files) > 1 and all(found):
+    files_of_parts = [[p for suffix in SUFFIXES if (p := folder / f"{part}{suffix}").is_file()] for part in PARTS]
+    for part, files in zip(PARTS, files_of_parts, strict=True):
+        if len(files) > 1 and all(files_of_parts):
             names = " and ".join(p.name for p in files)
             raise InputError(f"{folder}: {names} are both there, and one table of {part} is read; remove the other")
-    return [files[0] for files in found] if all(found) else []
+    return [files[0] for files in files_of_parts] if all(files_of_parts) else []
 
 
 def read_node_edge_tables(folder: Path) -> AttributedGraphs:

@@ -219,14 +219,14 @@ def _official(files: DatasetFiles, graphs: int) -> Tensor | None:
     """The part that each graph belongs to, by the split that comes with the data set."""
     if files.official_split is None:
         return None
-    found = []
+    parts = []
     for name in PARTS:
         field = f"split/{files.official_split}/{name}"
         indices = files.read_numbers(field, columns=1)[:, 0]
         files.check_range(field, indices, graphs, "graph")
-        found.append(torch.from_numpy(indices.astype(np.int64)))
+        parts.append(torch.from_numpy(indices.astype(np.int64)))
     try:
-        return Split(*found).to_parts(graphs).to(torch.int8)
+        return Split(*parts).to_parts(graphs).to(torch.int8)
     except InputError as error:
         raise InputError(f"{files.label(f'split/{files.official_split}/train')} and its like: {error}") from None
 

@@ -68,13 +68,13 @@ def are_parts(texts: Sequence[str]) -> bool:
     >>> are_parts(["Train", "val", "", "TEST"]), are_parts(["test", "tests"])
     (True, False)
     """
-    found = {0}
+    parts = {0}
     for text in texts:
         if name := text.strip().lower():
             if name not in _NUMBERS:
                 return False
-            found.add(_NUMBERS[name])
-    return len(found) > 1
+            parts.add(_NUMBERS[name])
+    return len(parts) > 1
 
 
 def encode_groups(table: Table, column: str) -> Int[Tensor, "rows"]:

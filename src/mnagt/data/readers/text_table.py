@@ -89,17 +89,17 @@ class Table:
         if name is not None:
             return self.check_column(name, "smiles")
         by_name = {column.strip().lower(): column for column in reversed(list(self.columns))}
-        found = [by_name[usual] for usual in (*_SMILES_NAMES, *_REACTION_NAMES) if usual in by_name]
-        if not found:
+        columns = [by_name[usual] for usual in (*_SMILES_NAMES, *_REACTION_NAMES) if usual in by_name]
+        if not columns:
             raise InputError(f"{self.label}: which column holds the SMILES? Name it (--smiles); {self._available}")
-        return found[0]
+        return columns[0]
 
     def find_smiles_columns(self, names: str | None = None) -> tuple[str, ...]:
         """The columns ``names``, with commas between several, or else the one with a usual name for SMILES."""
-        found = [self.find_smiles_column(name) for name in self.split_names(names)]
-        if len(set(found)) < len(found):
+        columns = [self.find_smiles_column(name) for name in self.split_names(names)]
+        if len(set(columns)) < len(columns):
             raise InputError(f"{self.label}: --smiles names a column twice; name a column for each component")
-        return tuple(found)
+        return tuple(columns)
 
     def split_names(self, names: str | None) -> Sequence[str | None]:
         """The parts of ``names`` between commas; all of it where that is a column."""
@@ -122,12 +122,12 @@ class Table:
         column of numbers that is neither an id nor among ``others``. Commas stand between several (``active,logP``).
         """
         if names is not None:
-            found = [each for name in names for each in self._expand_name(name, others)]
-            return tuple(dict.fromkeys(found))
-        found = [c for c in self.columns if c not in others and c.strip().lower() not in _NO_TARGETS]
-        if len(found) > 1:
+            targets = [each for name in names for each in self._expand_name(name, others)]
+            return tuple(dict.fromkeys(targets))
+        targets = [c for c in self.columns if c not in others and c.strip().lower() not in _NO_TARGETS]
+        if len(targets) > 1:
             raise InputError(f"{self.label}: which column is the target? Name it (--target); {self._available}")
-        return tuple(found)
+        return tuple(targets)
 
     def _expand_name(self, name: str, others: Collection[str]) -> list[str]:
         """The columns that a name, a pattern or ``all`` stands for, or several of them with commas between."""
@@ -136,14 +136,14 @@ class Table:
         if name in self.columns or not (name == ALL or _PATTERN & set(name)):
             return [self.check_column(name, "target")]
         if name != ALL:
-            if found := [c for c in self.columns if c not in others and fnmatchcase(c, name)]:
-                return found
+            if matching := [c for c in self.columns if c not in others and fnmatchcase(c, name)]:
+                return matching
             raise InputError(f"{self.label}: no column is like {quote(name)} (--target); {self._available}")
         reasons = {c: self.why_no_target(c) for c in self.columns if c not in others}
         left_out = [f"{c} ({reason})" for c, reason in reasons.items() if reason]
-        if found := [c for c, reason in reasons.items() if not reason]:
-            _log.info("%s: targets are %s; left out: %s", self.label, join_names(found), join_names(left_out))
-            return found
+        if matching := [c for c, reason in reasons.items() if not reason]:
+            _log.info("%s: targets are %s; left out: %s", self.label, join_names(matching), join_names(left_out))
+            return matching
         raise InputError(f"{self.label}: no column of numbers to learn; left out: {join_names(left_out)}")
 
     def why_no_target(self, name: str) -> str:
@@ -335,12 +335,12 @@ def _report_outliers(task: Task, columns: Sequence[TargetColumn]) -> None:
     """Log numbers that are far from all others, with their lines."""
     is_outlier = task.find_outliers(task.parse_targets(columns))
     for column, rows in zip(columns, is_outlier.T, strict=False):
-        if found := rows.nonzero()[:, 0].tolist():
-            listed = [f"{column.locate(row)}: {column.texts[row]}" for row in found[:_MAX_OUTLIERS]]
+        if cells := rows.nonzero()[:, 0].tolist():
+            listed = [f"{column.locate(row)}: {column.texts[row]}" for row in cells[:_MAX_OUTLIERS]]
             _log.warning(
                 "%s: %d values of %s lie more than 10 robust deviations from the median; check them, or let them weigh "
                 "less (--target-transform log or rank): %s",
-                *(column.label, len(found), column.name, "; ".join([*listed, *["..."] * (len(found) > len(listed))])),
+                *(column.label, len(cells), column.name, "; ".join([*listed, *["..."] * (len(cells) > len(listed))])),
             )
 
 
