@@ -47,16 +47,17 @@ docs: .venv/dev  ## build the documentation into site/
 	@echo "open site/index.html"
 
 benchmarks: .venv/dev  ## peers side by side; needs MNAGT_DATA with NCI1, COLLAB and ogbg_molhiv, and an idle machine
-	@failed=0; for each in batching attention epoch models conv conv_accuracy reading imports smiles coverage serving duplicates screening; do \
+	@failed=0; for each in batching attention epoch models conv conv_accuracy reading imports smiles coverage serving serving_rates duplicates screening; do \
 	  $(BIN)/python benchmarks/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; \
 	$(BIN)/python benchmarks/page.py && exit $$failed
 
 benchmarks-check: .venv/dev  ## what got slower than expected in benchmarks/expected.json, and by how much; minutes, on any machine
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/regressions.py
 
-reliability: .venv/dev  ## kills, races, ranks, lost nodes, broken inputs, an hour of soak: three hours or so
-	@failed=0; for each in crash ranks lost_node out_of_core large_graphs fuzz soak; do \
-	  $(BIN)/python tests/reliability/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; exit $$failed
+reliability: .venv/dev  ## kills, races, lost nodes, broken files and requests, an hour of soak: five hours or so; needs MNAGT_DATA with NCI1 and COLLAB, and jemalloc
+	@failed=0; for each in crash ranks lost_node lost_replica out_of_core large_graphs threads fuzz bit_flips hostile allocators soak; do \
+	  $(BIN)/python tests/reliability/$$each.py --out results/$$(echo $$each | tr _ -)-cpu.json || failed=1; done; \
+	MNAGT_ALLOCATOR=system $(BIN)/python tests/reliability/soak.py --minutes 20 --out results/soak-glibc-cpu.json; exit $$failed
 
 slow: .venv/dev  ## the tests that take minutes, and more examples of each property
 	OMP_NUM_THREADS=1 MNAGT_EXAMPLES=200 $(BIN)/python -m pytest -m "slow or hypothesis"

@@ -115,6 +115,12 @@ def gradients(of: nn.Module, *inputs: Tensor) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out, wanted, torch.randn_like(out))]
 
 
+def skip_if_products_are_split() -> None:
+    linear = lambda: gradients(nn.Linear(DIM, 2 * DIM), torch.randn(NODES, DIM))  # noqa: E731
+    if not all(map(torch.equal, with_threads(1, linear), with_threads(2, linear))):
+        pytest.skip("MKL splits a matrix product by threads on this processor")
+
+
 class Attend(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v)
@@ -137,11 +143,19 @@ def test_an_operation_gives_the_same_with_one_thread_or_two(name):
 
 @pytest.mark.parametrize(("name", "settings"), [("sortpool", {}), ("gt", {"norm": "none", "depth": 2})])
 def test_a_model_without_norms_trains_the_same_weights_with_one_thread_or_two(name, settings):
-    linear = lambda: gradients(nn.Linear(DIM, 2 * DIM), torch.randn(NODES, DIM))  # noqa: E731
-    if not all(map(torch.equal, with_threads(1, linear), with_threads(2, linear))):
-        pytest.skip("MKL splits a matrix product by threads on this processor")
+    skip_if_products_are_split()
     config = RunConfig("MUTAG", name, settings, TrainConfig(epochs=1, batch_size=188), device="cpu")
     assert_same_with_two_threads(lambda: train(config).trained.model.state_dict())
+
+
+def test_in_deterministic_mode_batch_norm_does_not_depend_on_the_number_of_threads():
+    skip_if_products_are_split()
+    config = RunConfig("MUTAG", "gin", {"depth": 2}, TrainConfig(epochs=1, batch_size=94), device="cpu")
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert_same_with_two_threads(lambda: train(config).trained.model.state_dict())
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("name", ["mnagt", "gin"])

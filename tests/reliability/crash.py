@@ -247,7 +247,7 @@ def nci1() -> Scene:
 
 def main() -> None:
     parser: argparse.ArgumentParser = common.parser(__doc__)
-    parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--kills", type=int, default=100, help="[100]")
     parser.add_argument("--disks", type=int, default=12, help="full disks, and limits on files, of each scene")
     parser.add_argument("--races", type=int, default=12, help="races of each kind")
     parser.add_argument("--racers", type=int, default=4)

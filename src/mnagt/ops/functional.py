@@ -166,7 +166,8 @@ def batch_norm(
     """Batch normalisation in training, by the statistics of the valid rows, and ReLU if asked for.
 
     Updates the running statistics in place. Fewer than two rows have no variance: they are normalised by the running
-    statistics, which then stay as they are.
+    statistics, which then stay as they are. In PyTorch's deterministic mode sums on a CPU do not depend on the number
+    of threads.
     """
     statistics = (running_mean, running_var)
     if has_kernel(x):
@@ -174,6 +175,8 @@ def batch_norm(
 
         settings = (momentum, eps, relu, _out_dtype(x, is_autocast))
         return kernels.BatchNorm.apply(x, weight, bias, *statistics, num_valid, *settings)  # type: ignore[return-value]
+    if num_valid is None and x.device.type == "cpu" and torch.are_deterministic_algorithms_enabled():
+        num_valid = torch.tensor(len(x))  # F.batch_norm sums thread by thread
     if num_valid is None:
         has_variance = len(x) >= 2
         y = F.batch_norm(x, *statistics, weight, bias, has_variance, momentum if has_variance else 0.0, eps)
