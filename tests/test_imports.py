@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ def printed_by(program: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 LIBRARIES = {"torch", "numpy", "torch_geometric", "safetensors", "rich", "sklearn", "matplotlib", "jinja2"}
 HEAVY = f"print(*sorted({LIBRARIES} & set(sys.modules)))"
 
@@ -119,3 +121,15 @@ def test_names_that_are_not_there_are_not_made_up():
 
     with pytest.raises(AttributeError, match="module 'mnagt' has no attribute 'nothing'"):
         mnagt.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_help_of_every_command_and_a_few_predictions_come_soon(tmp_path, monkeypatch):
+    """By processor time, of the process and its children."""
+    import imports  # type: ignore[import-not-found]
+
+    monkeypatch.setenv("MNAGT_CACHE", str(tmp_path))
+    predict = imports.prepare_prediction(tmp_path)
+    slowest = max(map(imports.cpu_seconds, imports.HELP))
+    seconds = {imports.SLOWEST_HELP: slowest, imports.PREDICT: min(imports.cpu_seconds(predict) for _ in range(2))}
+    assert imports.find_slow(seconds) == []
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 13
