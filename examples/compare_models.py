@@ -1,4 +1,4 @@
-"""Which model suits my data? Four models on the same split, with the majority class beside them.
+"""Which model suits my data? Four models on the same split, compared with the majority class.
 
 python examples/compare_models.py
 """
