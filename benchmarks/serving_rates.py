@@ -33,7 +33,7 @@ LEAST_ANSWERED = 0.999
 LEAST_SHARE = 0.9
 """Of the highest answered rate, what is still answered at the highest offered rate."""
 INFER = "/v2/models/mnagt/infer"
-MOST_CONNECTIONS, LIMIT_SECONDS = 600, 30
+MAX_CONNECTIONS, LIMIT_SECONDS = 600, 30
 """Of the client; requests beyond them wait."""
 
 
@@ -42,7 +42,7 @@ class Connections:
 
     def __init__(self, address: str) -> None:
         self.host, port = address.removeprefix("http://").split(":")
-        self.port, self.may_open = int(port), asyncio.Semaphore(MOST_CONNECTIONS)
+        self.port, self.may_open = int(port), asyncio.Semaphore(MAX_CONNECTIONS)
         self.head = f"POST {INFER} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
         self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
