@@ -28,7 +28,6 @@ Label = Number | StrictStr
 Item = TypeVar("Item")
 FirstError = Annotated[Item, Field(fail_fast=True)]
 """A list that is validated up to its first error: the event loop waits meanwhile, and only one error is reported."""
-Entries = Annotated[list[Item], Field(fail_fast=True, max_length=MAX_ENTRIES)]
 ERROR = "error"
 """In place of the columns of a prediction, and its only column: why there is none."""
 POINTERS = ("node_ptr", "edge_ptr")
@@ -42,6 +41,14 @@ ATOMS_AT_ONCE = 500
 
 Check = Callable[[], None]
 _ATOM = re.compile(r"\[(?!H\])[^\]]*\]?|Cl|Br|[BCNOPSFIbcnops*]")
+
+
+def _hide_limit(schema: dict[str, Any]) -> None:
+    """The schema does not say how many entries there may be: ``GET /model`` does, and fewer may be allowed."""
+    del schema["maxItems"]
+
+
+Entries = Annotated[list[Item], Field(fail_fast=True, max_length=MAX_ENTRIES, json_schema_extra=_hide_limit)]
 
 
 class Graph(BaseModel):
