@@ -283,7 +283,7 @@ def create_worker_app() -> FastAPI:
 def set_up_process(config: ServeConfig) -> None:
     """The threads of a process of the service, its access log, and its garbage collector.
 
-    What is imported is left out of the collector's searches, which else take a third of a second of a large request.
+    What is imported is left out of the collector's searches, which else take most of the time of a large request.
     """
     torch.set_num_threads(config.threads)
     if not gc.get_freeze_count():

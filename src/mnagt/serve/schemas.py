@@ -35,7 +35,7 @@ TABLES = ("node_labels", "node_values", "edge_labels", "edge_values")
 TEXT_PER_NODE = 8
 """Characters of all SMILES of a request, for each node that it may have."""
 CODE_PER_NODE = 16
-"""Characters of code, for each node that it may have: 99 of 100 modules of Python's library have fewer."""
+"""Characters of code, for each node that it may have; those outside of functions count too."""
 ATOMS_AT_ONCE = 500
 """Atoms that are read between two checks whether the request is still waited for: some 15 ms."""
 
