@@ -188,11 +188,11 @@ def test_a_node_with_other_data_is_refused(cluster, tmp_path, monkeypatch):
                 content = b"-1" + content[1:]
             here.writestr(name, content)
     monkeypatch.setenv("MNAGT_DATA", str(tmp_path))
-    trials._load_once.cache_clear()
+    trials._LOADED.clear()
     ledger = Ledger(tmp_path / "trials.jsonl")
     with pytest.raises(InputError, match=r"node \S+: has {.*}, and where it is asked for it is {.*into its MNAGT_DATA"):
         run_trials([CONFIG], ledger, ray=RayConfig(cluster.address))
-    trials._load_once.cache_clear()
+    trials._LOADED.clear()
     assert ledger.by_key() == {}
 
 
