@@ -40,12 +40,12 @@ def test_the_table_holds_the_parts_and_validation_molecules_are_predicted_too(mo
     with (tmp_path / "table.csv").open(newline="") as file:
         rows = [tuple(row.values()) for row in csv.DictReader(file)]
     assert rows == [
-        ("CC", "1.0", "", "train"),
-        ("CCO", "0.0", "0.0", "train"),
-        ("CO", "1.0", "1.0", "val"),
-        ("CO", "1.0", "1.0", "test"),
-        ("C", "0.0", "1.0", "test"),
-        ("CCC", "1.0", "0.0", "test"),
+        ("CC", "1.0", "", "1.0", "train"),
+        ("CCO", "0.0", "0.0", "1.0", "train"),
+        ("CO", "1.0", "1.0", "1.0", "val"),
+        ("CO", "1.0", "1.0", "1.0", "test"),
+        ("C", "0.0", "1.0", "1.0", "test"),
+        ("CCC", "1.0", "0.0", "1.0", "test"),
     ]
 
 

@@ -82,6 +82,8 @@ class PackedDataset:
     """Graphs of the same number stay together in a split by groups; a split by time sorts the numbers."""
     same_as: Int[Tensor, "graphs"] | None = None
     """The first graph that is the same molecule as each, where the source was searched for duplicates."""
+    row_weights: Float[Tensor, "graphs"] | None = None
+    """How often each graph is drawn in training, relative to the others; the same for all where there are none."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What the columns are called, where the source says, by kind: 'node_labels', ..."""
     block: int = 0
@@ -193,6 +195,7 @@ class PackedDataset:
             official=None if self.official is None else self.official[indices],
             groups=None if self.groups is None else self.groups[indices],
             same_as=None if self.same_as is None else _renumber_first(self.same_as[indices]),
+            row_weights=None if self.row_weights is None else self.row_weights[indices],
         )
 
     def select_encoding(
@@ -215,9 +218,9 @@ class PackedDataset:
     ) -> Iterator[Int[Tensor, "batch"]]:
         """The graphs of each batch.
 
-        With a ``generator`` the graphs are shuffled first; without one they are sorted by size, so that a batch has
-        graphs of similar size. Within a batch graphs are always sorted by size, which attention buckets need. The first
-        ``start`` batches are skipped.
+        With a ``generator`` the graphs are drawn by their ``row_weights``, if there are any, and shuffled; without one
+        they are sorted by size, so that a batch has graphs of similar size. Within a batch graphs are always sorted by
+        size, which attention buckets need. The first ``start`` batches are skipped.
 
         A data set of blocks is read in windows of ``WINDOW`` blocks: random ones, or without a generator neighbouring
         ones. Within a window the order is as above. The next window is prefetched.
@@ -227,6 +230,8 @@ class PackedDataset:
         if generator is None:
             order = order[sizes[order].argsort(kind="stable")]
         else:
+            if self.row_weights is not None:
+                order = order[draw_evenly(self.row_weights[indices].cpu(), generator).numpy()]
             order = order[torch.randperm(len(order), generator=generator).numpy()]
         if self.block:
             block = order // self.block
@@ -322,6 +327,17 @@ def _label_counts(name: str, batch: GraphBatch, given: dict[str, tuple[int, ...]
         if len(counts) != len(counted) or any(f > c for f, c in zip(counted, counts, strict=True)):
             raise InputError(f"{name}: {kind} has {counted} categories, and label_counts says {counts}")
     return given
+
+
+def draw_evenly(weights: Float[Tensor, "some"], generator: torch.Generator) -> Int[Tensor, "some"]:
+    """As many indices as there are weights, each as often as its share of all says, rounded up or down at random.
+
+    >>> draw_evenly(torch.tensor([1.0, 1.0, 4.0]), torch.Generator()).tolist().count(2)
+    2
+    """
+    ends = weights.double().cumsum(dim=0) * len(weights) / weights.double().sum()
+    points = torch.arange(len(weights)) + torch.rand(1, generator=generator, dtype=torch.double)
+    return torch.searchsorted(ends, points, right=True).clamp(max=len(weights) - 1)
 
 
 def _renumber_first(same_as: Int[Tensor, "some"]) -> Int[Tensor, "some"]:

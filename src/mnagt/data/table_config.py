@@ -24,7 +24,9 @@ class TableConfig(Settings):
     """Another table, whose molecules are the validation part."""
     test: str | None = None
     """Another table, whose molecules are the test part; without --valid, some of the training part validate."""
-
+    row_weights: str | None = None
+    """Column with the weight of each row in the loss, a number above 0: networks draw rows in proportion to it, other
+    models weight them. Scores do not."""
     descriptor_file: str | None = None
     """Another table, with the columns that --descriptors names and the SMILES of all molecules, as they are written; by
     default they are columns of the table of molecules itself."""

@@ -37,8 +37,8 @@ HOW_TO_ADD = (
     "its program is not installed; to compare it too: python -m venv chem && chem/bin/pip install chemprop, and then "
     "--chemprop chem/bin/chemprop"
 )
-PART = "part"
-"""The column of parts in its table."""
+PART, WEIGHT = "part", "weight"
+"""Columns of its table."""
 
 
 class Usage(NamedTuple):
@@ -138,6 +138,7 @@ def _train_once(
         smiles, targets = write_table(folder / "table.csv", dataset, split)
         is_regression = isinstance(task, Regression)
         words = train_command(program, folder / "table.csv", smiles, targets, is_regression=is_regression, part=PART)
+        words += [] if dataset.row_weights is None else ["--weight-column", WEIGHT]
         usage = run_measured([*words, *options, "--output-dir", str(folder / "run")], folder / "log.txt")
         predicted = _read_predictions(folder / "run" / "model_0" / "test_predictions.csv", targets)
     parts = {"valid": split.valid, "test": split.test}
@@ -167,12 +168,13 @@ def write_table(path: Path, dataset: PackedDataset, split: Split) -> tuple[list[
     values = dataset.targets.double().reshape(len(dataset), -1)
     cells = [["" if value != value else repr(value) for value in row] for row in values.tolist()]
     smiles, targets = [f"smiles{i}" for i in range(len(rows[0]))], [f"target{i}" for i in range(len(cells[0]))]
+    weights = torch.ones(len(dataset)) if dataset.row_weights is None else dataset.row_weights
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*smiles, *targets, PART])
+        writer.writerow([*smiles, *targets, WEIGHT, PART])
         parts = {"train": split.train, "val": split.valid, "test": torch.cat([split.valid, split.test])}
         for part, graphs in parts.items():
-            writer.writerows([*rows[graph], *cells[graph], part] for graph in graphs.tolist())
+            writer.writerows([*rows[graph], *cells[graph], float(weights[graph]), part] for graph in graphs.tolist())
     return smiles, targets
 
 

@@ -111,11 +111,12 @@ def fit_forest(
     forest.fit_vocabulary(*dataset.select_encoding(COLOURS, train))
     features = torch.cat([forest.presence_features(dataset.batch(chunk)) for chunk in train.split(1024)])
     features, trees = features[:, : forest.columns].numpy(), list[Tree]()
+    weights = None if dataset.row_weights is None else dataset.row_weights[train].numpy()
     for output, target in enumerate(task.target_probability(dataset.targets[train]).T.numpy()):
         if not np.isfinite(target).any():
             trees += [Tree.leaf(0.5)] * forest.trees
             continue
-        sampler = Sampler.from_targets(target)
+        sampler = Sampler.from_targets(target, weights)
         forest.odds[output] = sampler.odds
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             generators = [np.random.default_rng((seed, output, tree)) for tree in range(forest.trees)]
@@ -144,17 +145,19 @@ class Sampler:
     """Positive graphs and negative ones; for regression, all graphs."""
     counts: list[int]
     """Graphs of each group that are drawn for a tree."""
+    weights: NDArray[np.float32] | None = None
+    """The weight of each graph in a tree, if they are not the same."""
 
     @classmethod
-    def from_targets(cls, target: NDArray[np.float32]) -> "Sampler":
+    def from_targets(cls, target: NDArray[np.float32], weights: NDArray[np.float32] | None = None) -> "Sampler":
         """``target`` is NaN where it is missing; such graphs are never drawn."""
         groups, labelled = [(target == label).nonzero()[0] for label in (1, 0)], np.isfinite(target).nonzero()[0]
         counts = [len(group) for group in groups]
         if not all(counts) or sum(counts) < len(labelled):
-            return cls(target, [labelled], [min(len(labelled), MAX_SAMPLE)])
+            return cls(target, [labelled], [min(len(labelled), MAX_SAMPLE)], weights)
         counts = [min(count, MAX_RATIO * min(counts)) for count in counts]
         part = min(1.0, MAX_SAMPLE / sum(counts))
-        return cls(target, groups, [max(1, int(part * count)) for count in counts])
+        return cls(target, groups, [max(1, int(part * count)) for count in counts], weights)
 
     @property
     def odds(self) -> float:
@@ -177,7 +180,8 @@ def _grow_tree(features: NDArray[np.uint8], sampler: Sampler, max_leaves: int, g
     tree = DecisionTreeRegressor(
         max_features="sqrt", max_leaf_nodes=max_leaves, max_depth=FOREST_DEPTH, random_state=state
     )
-    return Tree.from_forest(tree.fit(features[graphs].astype(np.float32), sampler.target[graphs]).tree_)
+    weights = None if sampler.weights is None else sampler.weights[graphs]
+    return Tree.from_forest(tree.fit(features[graphs].astype(np.float32), sampler.target[graphs], weights).tree_)
 
 
 # --- models of molecules ---
@@ -214,7 +218,7 @@ def _compute_features(problem: SklearnProblem) -> Float[Tensor, "train columns"]
 def _fit_outputs(problem: SklearnProblem, x: Numbers, fit_output: FitOutput) -> SklearnFit:
     """The weights of the model's head, output by output."""
     targets, baselines, trees = problem.targets(), [], []
-    for output, weights in enumerate(problem.task.sample_weights(targets).T.numpy()):
+    for output, weights in enumerate(problem.sample_weights().T.numpy()):
         target = targets[:, output].numpy()
         rows = np.isfinite(target).nonzero()[0]
         problem.check_stop()

@@ -119,7 +119,7 @@ class SubtreeCounts:
 
     def __init__(self, problem: SklearnProblem) -> None:
         self.problem, self.target = problem, problem.targets().double().numpy()
-        self.sample_weight = problem.task.sample_weights(problem.targets()).double().numpy()
+        self.sample_weight = problem.sample_weights().double().numpy()
         readout = problem.model.readout
         assert isinstance(readout, WLCounts)
         self.initial = readout.colours - readout.iterations

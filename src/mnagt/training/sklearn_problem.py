@@ -40,6 +40,11 @@ class SklearnProblem:
         """The value of each output for a perfect prediction: 0 or 1, or standardised numbers; NaN where missing."""
         return self.task.target_probability(self.dataset.targets[self.split.train].cpu())
 
+    def sample_weights(self) -> Float[Tensor, "train outputs"]:
+        """The weight of each target in the fit: that of its class, times that of its row."""
+        weights, rows = self.task.sample_weights(self.targets()), self.dataset.row_weights
+        return weights if rows is None else weights * rows[self.split.train, None]
+
     def check_stop(self) -> None:
         """End the fit if a user asked for it."""
         if self.should_stop():

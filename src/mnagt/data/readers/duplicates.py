@@ -90,6 +90,9 @@ def resolve_duplicates(dataset: PackedDataset, table: Table, duplicates: str) ->
     if duplicates == "average":
         merged = dataset.task.merge_targets(dataset.targets, (is_first.cumsum(dim=0) - 1)[same_as])
         dataset = replace(dataset, targets=dataset.targets.index_copy(0, is_first.nonzero()[:, 0], merged))
+        if (weights := dataset.row_weights) is not None:
+            mean = weights.scatter_reduce(0, same_as, weights, "mean", include_self=False)
+            dataset = replace(dataset, row_weights=mean)
         is_kept = is_first & ~_is_missing(dataset).all(dim=1)
         if ties := int((is_first & ~is_kept).sum()):
             _log.warning("%s: left out for want of a majority: %s", table.label, count(ties, "molecule"))

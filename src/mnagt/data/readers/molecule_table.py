@@ -30,7 +30,7 @@ from mnagt.data.readers.smiles import (
     read_smiles,
 )
 from mnagt.data.readers.split_columns import SplitColumn, announce_unused, encode_split_column, find_part_columns
-from mnagt.data.readers.text_table import Table, join_tables, read_table, read_targets
+from mnagt.data.readers.text_table import Table, join_tables, read_row_weights, read_table, read_targets
 from mnagt.data.splits import PARTS
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError, quote
@@ -111,7 +111,8 @@ def read_molecules(
     group = SplitColumn(group) if isinstance(group, str) else group
     targets = targets if isinstance(task, str) else task.target_columns(targets)
     parts, split_column = find_part_columns(table), group.name if group else columns[0]
-    names = table.find_target_columns(targets, (*columns, split_column, *parts, *descriptors))
+    weights = (options.row_weights,) if options.row_weights else ()
+    names = table.find_target_columns(targets, (*columns, split_column, *parts, *descriptors, *weights))
     if given := [name for name in names if name in descriptors]:
         raise InputError(
             f"{table.label}: {quote(given[0])} is a target and a descriptor, so that a model would be told what it has "
@@ -205,6 +206,8 @@ def _resolve_rows(
         dataset = replace(dataset, official=part[molecules.kept])
     if group is not None:
         dataset = replace(dataset, **encode_split_column(rows, group))
+    if options.row_weights is not None:
+        dataset = replace(dataset, row_weights=read_row_weights(rows, options.row_weights))
     dataset = separate_parts(dataset, rows, options.duplicates)
     resolved = resolve_duplicates(dataset, rows, options.duplicates)
     return replace(molecules, dataset=resolved.dataset, kept=molecules.kept[resolved.kept])

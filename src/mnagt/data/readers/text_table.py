@@ -3,6 +3,7 @@
 import csv
 import io
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mnagt.data.archives import MAX_PARSED_BYTES, Archive
@@ -348,6 +349,16 @@ def has_any_target(table: Table, names: Sequence[str]) -> Bool[np.ndarray, "rows
     """Which rows have a value in any of these columns."""
     columns = [read_column(table, name).texts for name in names]
     return np.array([any(texts) for texts in zip(*columns, strict=True)], bool)
+
+
+def read_row_weights(table: Table, name: str) -> Float[Tensor, "rows"]:
+    """The weight of each row: a number above 0 in its cell."""
+    column = read_column(table, table.check_column(name, "row-weights"))
+    weights = column.parse(parse_number, math.nan, "no weight of a row, a number above 0; fix it")
+    for row, weight in enumerate(weights):
+        if not weight > 0:
+            raise InputError(f"{column.locate(row)}: a row needs a weight above 0; fix it, or leave the row out")
+    return torch.tensor(weights)
 
 
 def read_column(table: Table, name: str) -> TargetColumn:
