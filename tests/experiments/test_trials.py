@@ -243,4 +243,13 @@ def test_trials_read_a_real_table_as_a_run_does(case, data_root, tmp_path):
     assert [trial.notes["split"][name] for name in PARTS] == [len(part) for part in run.split.to_dict().values()]
     assert trial.result.test == run.result.test
     assert trial.result.valid == run.result.valid
+    if case == "descriptors":
+        cells = ["smiles,a,b", *(f'"{smiles}",{97 * i % 120},{31 * i % 11}' for i, (smiles, _) in enumerate(rows))]
+        (tmp_path / "own.csv").write_text("\n".join(cells) + "\n")
+        by_file = replace(config, table=TableConfig(), settings={"descriptors": (str(tmp_path / "own.csv"),)})
+        by_name = replace(
+            config, table=TableConfig(descriptor_file=str(tmp_path / "own.csv")), settings={"descriptors": ("a", "b")}
+        )
+        found = [run_trial(each, is_validation_only=True).result.valid for each in (by_file, by_name)]
+        assert found[0] == found[1], "a table stands for its columns"
     assert len(dataset) == {"files": 124 + 44 + 24, "duplicates": 120}.get(case, 124)

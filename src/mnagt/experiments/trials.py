@@ -23,7 +23,7 @@ from mnagt.inference.model_folder import TrainedModel
 from mnagt.nn.joined_model import JoinedModel
 from mnagt.runs.config import RunConfig, SplitConfig
 from mnagt.runs.fingerprint import dataset_fingerprint
-from mnagt.runs.folder import dataset_arguments
+from mnagt.runs.folder import dataset_arguments, name_descriptors
 from mnagt.runs.split import make_split, resolve_split_kind
 from mnagt.training.fit_model import fit_model
 from mnagt.training.progress import Reporter
@@ -134,7 +134,8 @@ def run_trials(
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """The same run with paths that hold in any folder."""
+    """The same run with paths that hold in any folder, and descriptors by name."""
+    config = name_descriptors(config)
     path, folder = Path(config.dataset).expanduser(), config.split.folder
     if config.dataset not in DATASETS and path.exists():
         table = config.table.replace_files(lambda file: str(Path(file).expanduser().resolve()))
@@ -166,6 +167,7 @@ def check_same_data(fingerprint: dict[str, Any], expected: dict[str, Any]) -> No
 def run_trial(config: RunConfig, *, reporter: Reporter | None = None, is_validation_only: bool = False) -> Trial:
     """Train ``config`` and score its test part, unless ``is_validation_only``."""
     reset_peak_memory()
+    config = name_descriptors(config)
     dataset, fingerprint = _load(config)
     run = None
     if is_validation_only:
