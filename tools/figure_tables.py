@@ -26,7 +26,7 @@ from figure_molecules import (
     build_molecule_tables,
     build_molecule_tables_short,
 )
-from figure_reliability import build_reliability
+from figure_reliability import build_large_graphs, build_out_of_core, build_reliability, build_threads
 from figure_speed import (
     build_conv_gpu,
     build_screening,
@@ -334,5 +334,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "tuning": build_tuning,
     "provenance": build_provenance,
     "reliability": build_reliability,
+    "threads": build_threads,
+    "out-of-core": build_out_of_core,
+    "large-graphs": build_large_graphs,
 }
 """The tables by the names that pages call them by."""

@@ -66,7 +66,7 @@ def generate_heavy(seed: int = 0) -> Iterator[Request]:
             ("/v2/models/mnagt/infer", _tensors(["C" * 900] * 4), True),
             ("/v2/models/mnagt/infer", _tensors([[smiles]] * 100), True),
             ("/v2/models/mnagt/infer", {"inputs": [_tensors([smiles])["inputs"][0]] * 500}, False),
-            ("/v2/models/mnagt/infer", _tensors([*["["] * 3, smiles]), False),
+            ("/v2/models/mnagt/infer", _tensors([*["["] * 3, smiles]), True),  # a note for each that cannot be read
             ("/predict", b"[" + b"0," * 400_000 + b"0]", False),
             ("/predict", b'{"smiles": ["' + b"\\u0043" * 150_000 + b'"]}', False),
         ):
