@@ -137,7 +137,7 @@ def _write(
 def train_command(model: str, task: Task, seed: int, out: Path, chemprop: str) -> list[str]:
     """The command that trains a model with its defaults."""
     if model == CHEMPROP:
-        chosen = {"is_regression": task.is_regression, "part": "split"}
+        chosen = {"kind": "number" if task.is_regression else "label", "part": "split"}
         words = chemprop_command(chemprop, task.table, ["smiles"], task.targets, **chosen)
         words += ["--pytorch-seed", str(seed), "--output-dir", str(out)]
         return [*words, "--accelerator", "cpu"]

@@ -235,10 +235,10 @@ def build_large_graphs() -> str:
     }
     rows = []
     for kind, name in kinds.items():
-        for device, place in (("cpu", "one core"), ("gpu", "H200")):
+        for device, machine in (("cpu", "one core"), ("gpu", "H200")):
             sizes = read_results(f"large-graphs-{device}.json")["figures"].get(kind, {})
             for nodes in sorted(sizes, key=int)[-1:]:
                 mib, seconds = sizes[nodes]["mib"], sizes[nodes]["seconds"]
                 time = f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.2f} s"
-                rows.append([f"{name}, {place}", f"{int(nodes):,}", f"{mib / 1024:.1f} GiB", time])
+                rows.append([f"{name}, {machine}", f"{int(nodes):,}", f"{mib / 1024:.1f} GiB", time])
     return format_table(["", "nodes", "memory", "time"], rows)

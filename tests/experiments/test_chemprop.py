@@ -16,7 +16,7 @@ from mnagt.cli import main
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
-from mnagt.experiments.chemprop import check_task, to_output, write_table
+from mnagt.experiments.chemprop import check_task, write_table
 from mnagt.experiments.compare import CONSTANT
 from mnagt.runs.config import SplitConfig
 from mnagt.runs.split import make_split
@@ -52,11 +52,11 @@ def test_the_table_holds_the_parts_and_validation_molecules_are_predicted_too(mo
 def test_predictions_are_outputs_of_our_task():
     share, number = torch.tensor([[0.2], [0.9]]), torch.tensor([[-3.0], [5.0]])
     classes, labels = SingleLabel(("no", "yes")), MultiLabel(("active",))
-    assert classes.decode(to_output(classes, share))["p(yes)"] == pytest.approx([0.2, 0.9])
-    assert labels.decode(to_output(labels, share))["p(active)"] == pytest.approx([0.2, 0.9])
+    assert classes.decode(classes.from_predicted_columns(share))["p(yes)"] == pytest.approx([0.2, 0.9])
+    assert labels.decode(labels.from_predicted_columns(share))["p(active)"] == pytest.approx([0.2, 0.9])
     for transform in ("standardise", "none"):
         task = Regression(("y",), mean=(2.0,), std=(3.0,), transform=transform)
-        assert task.decode(to_output(task, number))["y"] == pytest.approx([-3, 5])
+        assert task.decode(task.from_predicted_columns(number))["y"] == pytest.approx([-3, 5])
 
 
 def test_what_it_cannot_be_given_is_refused(molecules):

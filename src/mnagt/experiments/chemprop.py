@@ -27,7 +27,7 @@ from mnagt.runs.config import RunConfig
 from mnagt.runs.defaults import resolve_defaults
 from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.runs.split import make_split
-from mnagt.tasks import MultiLabel, Regression, SingleLabel, Task
+from mnagt.tasks import Task
 from mnagt.training.fit_model import Result
 
 NAME = "chemprop"
@@ -70,10 +70,10 @@ def run_measured(words: Sequence[str], log: Path) -> Usage:
 
 
 def train_command(
-    program: str, table: Path, smiles: Sequence[str], targets: Sequence[str], *, is_regression: bool, part: str
+    program: str, table: Path, smiles: Sequence[str], targets: Sequence[str], *, kind: str | None, part: str
 ) -> list[str]:
     """The command that trains on a table whose column ``part`` says train, val or test, with chemprop's defaults."""
-    kind, metric = ("regression", "rmse") if is_regression else ("classification", "roc")
+    kind, metric = ("regression", "rmse") if kind == "number" else ("classification", "roc")
     words = [program, "train", "--data-path", str(table), "--smiles-columns", *smiles, "--target-columns", *targets]
     return [*words, "--task-type", kind, "--metrics", metric, "--splits-column", part]
 
@@ -85,7 +85,7 @@ def check_task(dataset: PackedDataset) -> None:
     if choose_row_format(dataset.features).is_reaction:
         raise InputError("reactions are not given to it")
     task = dataset.task
-    if type(task) not in (Regression, MultiLabel) and not (isinstance(task, SingleLabel) and len(task.classes) == 2):
+    if task.column_kind is None:
         raise InputError(f"it is given numbers, labels or two classes, and the task is {task.describe()}")
 
 
@@ -136,15 +136,14 @@ def _train_once(
     with TemporaryDirectory(dir=out) as scratch:
         folder = Path(scratch)
         smiles, targets = write_table(folder / "table.csv", dataset, split)
-        is_regression = isinstance(task, Regression)
-        words = train_command(program, folder / "table.csv", smiles, targets, is_regression=is_regression, part=PART)
+        words = train_command(program, folder / "table.csv", smiles, targets, kind=task.column_kind, part=PART)
         words += [] if dataset.row_weights is None else ["--weight-column", WEIGHT]
         usage = run_measured([*words, *options, "--output-dir", str(folder / "run")], folder / "log.txt")
         predicted = _read_predictions(folder / "run" / "model_0" / "test_predictions.csv", targets)
     parts = {"valid": split.valid, "test": split.test}
     if len(predicted) != sum(map(len, parts.values())):
         raise InputError(f"chemprop predicted {len(predicted):,} molecules, not those of the validation and test part")
-    outputs = dict(zip(parts, to_output(task, predicted).split([*map(len, parts.values())]), strict=True))
+    outputs = dict(zip(parts, task.from_predicted_columns(predicted).split([*map(len, parts.values())]), strict=True))
     scores = {part: task.scores(output, dataset.targets[parts[part]]) for part, output in outputs.items()}
     ends = {part: task.score_intervals(output, dataset.targets[parts[part]]) for part, output in outputs.items()}
     metric = task.metric
@@ -181,12 +180,3 @@ def write_table(path: Path, dataset: PackedDataset, split: Split) -> tuple[list[
 def _read_predictions(path: Path, targets: Sequence[str]) -> Float[Tensor, "graphs columns"]:
     with path.open(newline="", encoding="utf-8") as file:
         return torch.tensor([[float(row[name]) for name in targets] for row in csv.DictReader(file)])
-
-
-def to_output(task: Task, predicted: Float[Tensor, "graphs columns"]) -> Float[Tensor, "graphs outputs"]:
-    """Predicted numbers, or probabilities of 1, as the outputs of a model of the task."""
-    if isinstance(task, Regression):
-        return task.standardise(predicted)
-    if isinstance(task, SingleLabel):
-        predicted = torch.cat([1 - predicted, predicted], dim=1)
-    return task.from_probability(predicted)

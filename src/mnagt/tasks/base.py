@@ -127,6 +127,11 @@ class Task(ABC):
             names.append(f"... {len(self.target_names):,} in all")
         return f"{self.kind} ({', '.join(names)})" if names else self.kind
 
+    @property
+    def column_kind(self) -> Literal["number", "label"] | None:
+        """What a column holds for each target, for programs that read tables: a number, or 0 and 1; None otherwise."""
+        return None
+
     def can_score(self, other: "Task") -> bool:
         """Whether outputs for this task can be scored against the targets of ``other``."""
         return (self.kind, self.target_names) == (other.kind, other.target_names)
@@ -275,6 +280,10 @@ class Task(ABC):
     def from_probability(self, probability: Float[Tensor, "*any outputs"]) -> Float[Tensor, "*any outputs"]:
         """The outputs that have these probabilities: the inverse of ``to_probability``."""
         return probability
+
+    def from_predicted_columns(self, predicted: Float[Tensor, "graphs columns"]) -> Output:
+        """Outputs for what another program predicted for each target: numbers, or probabilities of 1."""
+        raise InputError(f"predictions for the task {self.kind} are more than a column for each target")
 
     def target_probability(self, target: Tensor) -> Output:
         """The value of ``to_probability`` for a perfect prediction; NaN where the target is missing."""

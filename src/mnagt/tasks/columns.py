@@ -132,6 +132,13 @@ class MultiLabel(ColumnTask):
     expected_cell: ClassVar[str] = "0, 1"
     parse_cell = staticmethod(parse_binary)
 
+    @property
+    def column_kind(self) -> Literal["number", "label"] | None:
+        return "label"
+
+    def from_predicted_columns(self, predicted: Labels) -> Labels:
+        return self.from_probability(predicted)
+
     def with_class_weights(self, target: Labels) -> "MultiLabel":
         """The weight of a positive is negatives / positives, or 1 for a label that has only one of the two."""
         positives, negatives = (target == 1).sum(dim=0), (target == 0).sum(dim=0)

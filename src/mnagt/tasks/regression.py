@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -53,6 +53,13 @@ class Regression(ColumnTask):
     fitted_fields: ClassVar[tuple[str, ...]] = ("mean", "std", "transform", "knots", "target_weights")
     expected_cell: ClassVar[str] = "a number"
     parse_cell = staticmethod(parse_number)
+
+    @property
+    def column_kind(self) -> Literal["number", "label"] | None:
+        return "number" if self.num_outputs == self.num_columns == len(self.names) else None
+
+    def from_predicted_columns(self, predicted: Values) -> Values:
+        return self.standardise(predicted)
 
     def fit(self, target: Values) -> "Regression":
         columns = [column[column.isfinite()].double() for column in target.unbind(dim=1)]

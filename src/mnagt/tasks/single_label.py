@@ -77,6 +77,13 @@ class SingleLabel(Task):
         return int(second not in {f"{negation}{first}" for negation in _NEGATIONS})
 
     @property
+    def column_kind(self) -> Literal["number", "label"] | None:
+        return "label" if len(self.classes) == 2 else None
+
+    def from_predicted_columns(self, predicted: Float[Tensor, "graphs 1"]) -> Logits:
+        return self.from_probability(torch.cat([1 - predicted, predicted], dim=1))
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         return self.classes
 
