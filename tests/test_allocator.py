@@ -1,4 +1,4 @@
-"""Commands that train start themselves again with jemalloc where that keeps memory from growing, and nowhere else."""
+"""Commands that may run for long start themselves again with jemalloc where that keeps memory from growing, and nowhere else."""
 
 import os
 import platform
@@ -47,17 +47,17 @@ def test_own_options_are_kept(old_glibc, monkeypatch):
     assert [each["MALLOC_CONF"] for each in started] == [OPTIONS, "narenas:1"]
 
 
-def test_where_it_is_not_installed_a_long_training_says_so_once(old_glibc, monkeypatch, caplog):
+def test_where_it_is_not_installed_a_long_process_says_so_once(old_glibc, monkeypatch, caplog):
     monkeypatch.setattr(allocator, "find_jemalloc", lambda: None)
     monkeypatch.setattr(allocator, "NOTICE_SECONDS", 0.2)
     restart_with_jemalloc()
     assert not caplog.messages
     time.sleep(1)
     (notice,) = caplog.messages
-    assert notice.startswith("with glibc 2.36 the memory of a training grows; install jemalloc (apt install")
+    assert notice.startswith("with glibc 2.36 the memory of this process grows; install jemalloc (apt install")
 
 
-def test_commands_that_train_are_started_again_as_they_were():
+def test_commands_that_may_run_for_long_are_started_again_as_they_were():
     if find_jemalloc() is None:
         pytest.skip("jemalloc is not installed")
     program = """
@@ -75,6 +75,6 @@ for name in mnagt.cli.COMMANDS:
 """
     environ = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "MNAGT_ALLOCATOR")}
     done = subprocess.run([sys.executable, "-c", program, ""], capture_output=True, text=True, env=environ)
-    expected = ["train", "trials", "compare", "tune", "reproduce"]
+    expected = ["train", "serve", "trials", "compare", "tune", "reproduce"]
     assert done.stdout.splitlines() == [f"{name} True" for name in expected], done.stderr
-    assert [name for name, command in COMMANDS.items() if command.may_train] == expected
+    assert [name for name, command in COMMANDS.items() if command.is_long_running] == expected

@@ -31,8 +31,8 @@ class Command:
     add_options: Callable[[argparse.ArgumentParser, Sequence[str]], None] = lambda parser, words: None
     next_step: str = ""
     """A command that is useful after this one, with the arguments of this one in braces; some print their own."""
-    may_train: bool = False
-    """Whether it trains, maybe for long, and starts itself again with jemalloc where that keeps memory from growing."""
+    is_long_running: bool = False
+    """Whether it may run for long, and starts itself again with jemalloc where that keeps memory from growing."""
 
     @property
     def description(self) -> str:
@@ -59,7 +59,7 @@ COMMANDS = {
         experiments.run_quickstart,
         experiments.quickstart_options,
     ),
-    "train": Command("train a model on a data set", training.run_train, training.train_options, may_train=True),
+    "train": Command("train a model on a data set", training.run_train, training.train_options, is_long_running=True),
     "evaluate": Command(
         "score a trained model",
         predict.run_evaluate,
@@ -108,28 +108,33 @@ COMMANDS = {
         predict.export_options,
         "mnagt serve {model}",
     ),
-    "serve": Command("predictions over HTTP, and a page to try them on", predict.run_serve, predict.serve_options),
+    "serve": Command(
+        "predictions over HTTP, and a page to try them on",
+        predict.run_serve,
+        predict.serve_options,
+        is_long_running=True,
+    ),
     "trials": Command(
         "recipes over several seeds: mean and deviation",
         experiments.run_trials,
         experiments.trials_options,
         "mnagt compare {dataset}",
-        may_train=True,
+        is_long_running=True,
     ),
     "compare": Command(
         "which model for these data: several on the same splits, as an HTML page",
         experiments.run_compare,
         experiments.compare_options,
-        may_train=True,
+        is_long_running=True,
     ),
     "tune": Command(
-        "search for better settings, by validation", experiments.run_tune, experiments.tune_options, may_train=True
+        "search for better settings, by validation", experiments.run_tune, experiments.tune_options, is_long_running=True
     ),
     "reproduce": Command(
         "run the paper's experiments and compare tables and figures",
         experiments.run_reproduce,
         experiments.reproduce_options,
-        may_train=True,
+        is_long_running=True,
     ),
     "data": Command(
         "make a data set: Python functions, from source", listing.run_data, listing.data_options, "mnagt train {out}"
@@ -148,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         limit_spinning(os.environ)
-        if any(COMMANDS[name].may_train for name in arguments[:1] if name in COMMANDS):
+        if any(COMMANDS[name].is_long_running for name in arguments[:1] if name in COMMANDS):
             restart_with_jemalloc()
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("mnagt").setLevel(logging.INFO)  # a download says how far it is

@@ -1,7 +1,7 @@
-"""Training on a CPU with jemalloc, where it is installed and the memory allocator of the system would let memory grow.
+"""Training and serving with jemalloc, where it is installed and the system's memory allocator would let memory grow.
 
 glibc before 2.38 seldom reuses freed aligned blocks (its bug 14581), and torch asks for no others: the memory of a long
-training grows. An allocator can only be chosen when a process starts, so the command is started again.
+training or service grows. An allocator can only be chosen when a process starts, so the command is started again.
 """
 
 import logging
@@ -41,7 +41,7 @@ def restart_with_jemalloc() -> None:
     if jemalloc is None:
         remedy = f"install jemalloc (apt install libjemalloc2), or set {CHOICE}=system to be told no more"
         notice = Timer(
-            NOTICE_SECONDS, _log.warning, [f"with {' '.join(libc)} the memory of a training grows; {remedy}"]
+            NOTICE_SECONDS, _log.warning, [f"with {' '.join(libc)} the memory of this process grows; {remedy}"]
         )
         notice.daemon = True
         notice.start()
@@ -51,7 +51,7 @@ def restart_with_jemalloc() -> None:
 
 
 def is_growing(environ: Mapping[str, str], libc: tuple[str, str]) -> bool:
-    """Whether the memory of a training grows with this C library, unless the environment chooses an allocator.
+    """Whether the memory of a long process grows with this C library, unless the environment chooses an allocator.
 
     >>> is_growing({}, ("glibc", "2.36")), is_growing({}, ("glibc", "2.39"))
     (True, False)
