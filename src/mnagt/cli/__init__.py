@@ -128,7 +128,10 @@ COMMANDS = {
         is_long_running=True,
     ),
     "tune": Command(
-        "search for better settings, by validation", experiments.run_tune, experiments.tune_options, is_long_running=True
+        "search for better settings, by validation",
+        experiments.run_tune,
+        experiments.tune_options,
+        is_long_running=True,
     ),
     "reproduce": Command(
         "run the paper's experiments and compare tables and figures",

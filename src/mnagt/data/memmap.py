@@ -33,6 +33,8 @@ from mnagt.tasks import Task, Unlabelled, task_to_dict
 HEADER = "packed.json"
 LARGE = 4 << 30
 """Bytes from which a data set is shuffled by blocks, on every machine, so that the order of graphs is the same."""
+MAX_BYTES = 1 << 60
+"""Bytes of a column; a header that says more is damaged."""
 BLOCK = 256 << 10
 """Bytes of the graphs of a block."""
 GRAPHS_AT_ONCE = 1024
@@ -226,14 +228,17 @@ def open_packed(folder: Path | str, *, check: bool = True) -> PackedDataset:
         tensors = {name: _open_column(folder, name, about, check=check) for name, about in header["tensors"].items()}
         dataset = from_header(header, tensors)
         _check_rows(folder, dataset)
+        _check_labels(folder, dataset, check=check)
         return dataset
 
 
 def _open_column(folder: Path, name: str, about: dict[str, Any], *, check: bool) -> Tensor:
     path, dtype, shape = folder / _file_name(name), np.dtype(about["dtype"]), tuple(map(int, about["shape"]))
-    if dtype.kind not in "iuf" or min(shape) < 0:
-        raise InputError(f"{folder / HEADER}: {name} cannot be {dtype} of shape {shape}; pack the graphs again")
     size = dtype.itemsize * int(np.prod(shape, dtype=object))
+    if dtype.kind not in "iuf" or min(shape, default=0) < 0 or size > MAX_BYTES:
+        raise InputError(
+            f"{folder / HEADER}: {name} cannot be {dtype} of shape {str(shape)[:80]}; pack the graphs again"
+        )
     if path.stat().st_size != size:
         raise InputError(f"{path}: {path.stat().st_size:,} bytes where {size:,} are expected; pack the graphs again")
     if not size:
@@ -276,6 +281,27 @@ def _check_rows(folder: Path, dataset: PackedDataset) -> None:
         expected = rows.get(name, nodes)  # encodings are of nodes
         if name not in ("node_ptr", "edge_ptr", "texts") and len(tensor) != expected:
             raise InputError(f"{folder}: {name} has {len(tensor)} rows, not {expected}; pack the graphs again")
+
+
+def _check_labels(folder: Path, dataset: PackedDataset, *, check: bool) -> None:
+    """Refuse numbers and names of categories that do not fit the columns; with ``check`` their rows are read too."""
+    for kind in ("node_labels", "edge_labels"):
+        labels, counts = getattr(dataset, kind), dataset.label_counts.get(kind, ())
+        if labels is None and not counts:
+            continue
+        if labels is None or labels.ndim != 2 or labels.is_floating_point() or labels.shape[1] != len(counts):
+            raise InputError(
+                f"{folder / HEADER}: label_counts does not fit the columns of {kind}; pack the graphs again"
+            )
+        for i, count in enumerate(counts):
+            names = dataset.vocabularies.get(f"{kind}/{i}")
+            if not isinstance(count, int) or count < 0 or (names is not None and len(names) != count):
+                raise InputError(
+                    f"{folder / HEADER}: {kind}/{i} has {str(count)[:20]!r} categories, which does not fit their names; pack the "
+                    "graphs again"
+                )
+            if check and len(labels) and not -1 <= int(labels[:, i].min()) <= int(labels[:, i].max()) < count:
+                raise InputError(f"{folder}: {kind}/{i} has rows beyond its {count} categories; pack the graphs again")
 
 
 def _file_name(name: str) -> str:
