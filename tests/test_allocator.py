@@ -1,4 +1,4 @@
-"""Commands that may run for long start themselves again with jemalloc where that keeps memory from growing, and nowhere else."""
+"""Commands that may run for long start themselves again with jemalloc where that helps, and nowhere else."""
 
 import os
 import platform
