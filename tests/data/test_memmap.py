@@ -145,7 +145,7 @@ def test_categories_go_by_name(toys, tmp_path):
         (lambda f: _changed(f, label_counts={"node_labels": [2]}), "label_counts does not fit the columns of node"),
         (lambda f: _changed(f, label_counts={"node_labels": ["7", 3]}), "node_labels/0 has '7' categories"),
         (lambda f: _changed(f, label_counts={"node_labels": [1, 1]}), "has rows beyond its 1 categories"),
-        (lambda f: _changed(f, vocabularies={"node_labels/0": ["a"]}), "which does not fit their names"),
+        (lambda f: _changed(f, vocabularies={"node_labels/0": ["a"]}), "which does not fit"),
         (lambda f: (f / "packed.json").write_text("{"), "not JSON"),
         (lambda f: _retold(f, "source", dtype="|O"), "cannot be object"),
         (lambda f: _retold(f, "source", shape=[-1]), "cannot be int32"),

@@ -297,7 +297,7 @@ def _check_labels(folder: Path, dataset: PackedDataset, *, check: bool) -> None:
             names = dataset.vocabularies.get(f"{kind}/{i}")
             if not isinstance(count, int) or count < 0 or (names is not None and len(names) != count):
                 raise InputError(
-                    f"{folder / HEADER}: {kind}/{i} has {str(count)[:20]!r} categories, which does not fit their names; "
+                    f"{folder / HEADER}: {kind}/{i} has {str(count)[:20]!r} categories, which does not fit; "
                     "pack the graphs again"
                 )
             if check and len(labels) and not -1 <= int(labels[:, i].min()) <= int(labels[:, i].max()) < count:
