@@ -180,8 +180,8 @@ def load_dataset(
     if name not in DATASETS or (isinstance(name_or_path, Path) and name_or_path.exists()):
         path = Path(os.path.expanduser(name))
         if os.path.isfile(path) and not (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path)):
-            known = ", ".join((*TABLES, *jsonl.SUFFIXES, *graphml.SUFFIXES, ".zip"))
-            raise InputError(f"{path}: no file of graphs, by its name; those that are read end in {known}")
+            endings = ", ".join((*TABLES, *jsonl.SUFFIXES, *graphml.SUFFIXES, ".zip"))
+            raise InputError(f"{path}: no file of graphs, by its name; those that are read end in {endings}")
         if os.path.exists(path):
             return _read(path)
         if isinstance(name_or_path, Path) or os.sep in name or path.suffix:
