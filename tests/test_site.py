@@ -126,3 +126,24 @@ def test_equations_have_the_font_of_the_site(site, browser):
     assert page.evaluate("[...document.fonts].filter(font => font.family == 'Equations').map(font => font.status)") == [
         "loaded"
     ]
+
+
+WIDE_TABLES = {"results.html"}
+"""Pages with a table that scrolls by itself even on a wide screen: it has a column for each of ten data sets."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "kind"), [(390, ".equation"), (1280, ".md-typeset__scrollwrap")])
+def test_equations_fit_a_phone_and_tables_a_screen(site, browser, width, kind):
+    """The API page has equations of docstrings, which scroll by themselves."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    cut = {}
+    for path in [*site.glob("*.html"), *site.glob("tutorials/*.html")]:
+        if path.name in {"404.html", "api.html", *WIDE_TABLES}:
+            continue
+        page.goto(path.as_uri())
+        found = page.evaluate(
+            "kind => [...document.querySelectorAll(kind)].filter(e => e.scrollWidth > e.clientWidth + 1).length", kind
+        )
+        cut |= {path.name: found} if found else {}
+    assert not cut
