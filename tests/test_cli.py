@@ -21,7 +21,7 @@ from data.tu_files import folder
 import mnagt
 from mnagt import load_dataset, read_recipe
 from mnagt.cli import COMMANDS, main
-from mnagt.cli.predict import _quote_formulas
+from mnagt.cli.predict import _count_predictions, _quote_formulas
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import EMBEDDED
 from mnagt.files import read_json
@@ -699,3 +699,16 @@ def test_the_quickstart_prints_one_screen_and_opens_its_report(tmp_path, monkeyp
     explain = next(line for line in lines if "mnagt explain" in line).split("mnagt ", 1)[1]
     assert main([*explain.split()[:-1], str(tmp_path / "why.html")]) == 0
     assert (tmp_path / "why.html").exists()
+
+
+def test_a_file_that_holds_no_graphs_is_refused_by_its_name(tmp_path, refused):
+    (tmp_path / "notes.md").write_text("# Notes")
+    said = refused("train", tmp_path / "notes.md", "--out", tmp_path / "run", *TINY)
+    assert said.startswith(f"{tmp_path / 'notes.md'}: no file of graphs, by its name; those that are read end in .csv")
+
+
+def test_rows_that_cannot_be_read_are_not_counted_as_predictions():
+    table = {"smiles": ["CO", "CC("], "prediction": ["yes", None], "note": [None, "not a SMILES"]}
+    said = "1 prediction in new.csv; 1 more with a note in place of a prediction"
+    assert _count_predictions(table, Path("new.csv")) == said
+    assert _count_predictions({"graph": [0, 1], "note": [0.5, 0.1]}, Path("new.csv")) == "2 predictions in new.csv"

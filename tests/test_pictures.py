@@ -30,7 +30,8 @@ def test_every_picture_is_on_a_page_with_words_for_those_who_do_not_see_it():
     assert shown == {f"{name}.svg" for name in pictures.PICTURES}
     assert {path.name for path in pictures.OUT.glob("*.svg")} == shown
     by_mode = r'pictures/([\w-]+)-dark\.png"><img src="[./\w]*pictures/([\w-]+)-light\.png"[^>]* alt="[^"]+"'
-    found = re.findall(by_mode, text)
+    on_phones = r'pictures/([\w-]+)-dark\.png"><source media="[^"]+" srcset="[./\w]*pictures/([\w-]+)-light\.png"'
+    found = re.findall(by_mode, text) + re.findall(on_phones, text)
     assert all(dark == light for dark, light in found)
     taken = {f"{name}-{mode}.png" for name, _ in found for mode in ("dark", "light")}
     assert {path.name for path in pictures.OUT.glob("*.png")} == taken

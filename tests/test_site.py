@@ -1,5 +1,6 @@
 """The documentation as it is built: links and tags, and what a browser makes of it at the width of a phone."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,26 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path):
         assert words in problems
     (tmp_path / "index.html").write_text('<p id="a">one <a href="#a">two</a><p>three<br>')
     assert check_site.check_site(tmp_path) == []
+
+
+def list_anchors(page: Path) -> set[str]:
+    """What the headings of a Markdown page are called in links."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "name", ["README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "examples/README", "results/README"]
+)
+def test_links_of_pages_outside_the_site_lead_to_files_and_headings(name):
+    page = ROOT / f"{name}.md"
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", page.read_text(encoding="utf-8"))
+    for link in ("".join(pair) for pair in links):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not link.startswith("http"):
+            assert target.exists(), link
+            assert not anchor or anchor in list_anchors(target), link
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +147,24 @@ def test_equations_have_the_font_of_the_site(site, browser):
     assert page.evaluate("[...document.fonts].filter(font => font.family == 'Equations').map(font => font.status)") == [
         "loaded"
     ]
+
+
+WIDE_TABLES = {"results.html"}
+"""Pages with a table that scrolls by itself even on a wide screen: it has a column for each of ten data sets."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "kind"), [(390, ".equation"), (1280, ".md-typeset__scrollwrap")])
+def test_equations_fit_a_phone_and_tables_a_screen(site, browser, width, kind):
+    """The API page has equations of docstrings, which scroll by themselves."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    cut = {}
+    for path in [*site.glob("*.html"), *site.glob("tutorials/*.html")]:
+        if path.name in {"404.html", "api.html", *WIDE_TABLES}:
+            continue
+        page.goto(path.as_uri())
+        found = page.evaluate(
+            "kind => [...document.querySelectorAll(kind)].filter(e => e.scrollWidth > e.clientWidth + 1).length", kind
+        )
+        cut |= {path.name: found} if found else {}
+    assert not cut

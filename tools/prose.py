@@ -38,12 +38,14 @@ def list_sentences(text: str) -> list[str]:
 
 
 def read_page(path: Path) -> str:
-    """The text of a page, the Markdown of a notebook, or the newest releases of a changelog."""
+    """The text of a page, the Markdown of a notebook, or what is not released and the newest release of a changelog."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
         return "\n\n".join("".join(cell["source"]) for cell in cells)
-    return "\n## [".join(text.split("\n## [")[:3]) if path.name == "CHANGELOG.md" else text
+    if path.name == "CHANGELOG.md":
+        return "\n## [".join(text.split("\n## [")[: 3 if "\n## [Unreleased]" in text else 2])
+    return text
 
 
 def check_page(path: Path) -> list[str]:

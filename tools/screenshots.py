@@ -47,6 +47,11 @@ def list_report_parts(page: Page) -> list[Locator]:
     return [section.locator(".legend").first, *section.locator(".chosen .card:visible").all()[:3]]
 
 
+def list_first_molecule(page: Page) -> list[Locator]:
+    """The legend, and the first molecule of the quickstart: what fits a phone."""
+    return list_report_parts(page)[:2]
+
+
 def list_card(page: Page) -> list[Locator]:
     """The first explained molecule."""
     return [page.locator("article.card").first]
@@ -57,13 +62,15 @@ def list_top(page: Page) -> list[Locator]:
     return [page.locator("h1"), page.locator("section").first]
 
 
-PAGES: dict[str, tuple[str, Callable[[Page], list[Locator]]]] = {
-    "report": ("quickstart/report.html", list_report_parts),
-    "explain": ("gallery/explain.html", list_card),
-    "compare": ("gallery/compare.html", list_top),
-    "monitor": ("gallery/monitor.html", list_top),
+WIDE, PHONE = 1000, 390
+PAGES: dict[str, tuple[str, int, Callable[[Page], list[Locator]]]] = {
+    "report": ("quickstart/report.html", WIDE, list_report_parts),
+    "report-phone": ("quickstart/report.html", PHONE, list_first_molecule),
+    "explain": ("gallery/explain.html", WIDE, list_card),
+    "compare": ("gallery/compare.html", WIDE, list_top),
+    "monitor": ("gallery/monitor.html", WIDE, list_top),
 }
-"""Pictures, their pages under results/, and what of the page they show."""
+"""Pictures, their pages under results/, the width of the window, and what of the page they show."""
 TALLEST = 1000
 
 
@@ -105,13 +112,13 @@ def main() -> None:
             return page
 
         for scheme in ("light", "dark"):
-            for name, (path, choose) in PAGES.items():
-                page = open_page((RESULTS / path).as_uri(), scheme, 1000)
+            for name, (path, width, choose) in PAGES.items():
+                page = open_page((RESULTS / path).as_uri(), scheme, width)
                 save_picture(page, choose(page), OUT / f"{name}-{scheme}.png")
         if len(sys.argv) > 1:
             with serve(Path(sys.argv[1])) as address:
                 for scheme in ("light", "dark"):
-                    for name, width in (("service", 1000), ("service-phone", 390)):
+                    for name, width in (("service", WIDE), ("service-phone", PHONE)):
                         page = open_page(address, scheme, width)
                         page.fill("#text", MOLECULE)
                         page.click("#go")

@@ -96,7 +96,16 @@ def run_predict(args: argparse.Namespace) -> None:
         return
     with write_atomically(args.out) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
         _write_csv(table, file)
-    print(f"{len(next(iter(table.values())))} predictions in {args.out}", file=sys.stderr)
+    print(_count_predictions(table, args.out), file=sys.stderr)
+
+
+def _count_predictions(table: dict[str, list], out: Path) -> str:
+    """How many predictions a file has, and how many rows have a note in their place; the note is the last column."""
+    column, values = next(reversed(table.items()))
+    num_notes = sum(isinstance(value, str) for value in values) if column.endswith("note") else 0
+    count = len(values) - num_notes
+    without = f"; {num_notes} more with a note in place of a prediction" if num_notes else ""
+    return f"{count} prediction{'' if count == 1 else 's'} in {out}{without}"
 
 
 def _print_names(table: dict[str, list]) -> None:

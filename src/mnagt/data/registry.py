@@ -1,6 +1,7 @@
 """Data sets by name: where each comes from, what is published about it, and how to load it."""
 
 import os
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -178,6 +179,9 @@ def load_dataset(
         raise InputError(f"{name}: columns and task can only be chosen of a table ({', '.join(TABLES)})")
     if name not in DATASETS or (isinstance(name_or_path, Path) and name_or_path.exists()):
         path = Path(os.path.expanduser(name))
+        if os.path.isfile(path) and not (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path)):
+            endings = ", ".join((*TABLES, *jsonl.SUFFIXES, *graphml.SUFFIXES, ".zip"))
+            raise InputError(f"{path}: no file of graphs, by its name; those that are read end in {endings}")
         if os.path.exists(path):
             return _read(path)
         if isinstance(name_or_path, Path) or os.sep in name or path.suffix:

@@ -104,8 +104,8 @@ def explain_to(
     lines = [
         f"{count(len(explanations), 'graph')} explained, {len(drawn)} of them drawn in {out}",
         f"the colours are {zeroed.verdict}, as far as {count(zeroed.graphs, 'graph')} with nodes set to zero can tell",
-        f"area ratio of deletion, 1 in a random order: {_describe_ratio(zeroed)} with nodes set to zero, "
-        f"{_describe_ratio(removed)} with nodes removed",
+        "area ratio of the deletion check (below 1 is better than chance): "
+        f"{_describe_ratio(zeroed)} with nodes set to zero, {_describe_ratio(removed)} with nodes removed",
     ]
     return lines + _list_apart(trained, explanations, bool(described))
 

@@ -190,7 +190,7 @@ class TrainedModel(HubMixin):
         if level is None:
             return columns
         if self.calibration is None:
-            raise InputError("the model is not calibrated, and no level can be promised; try: mnagt calibrate FOLDER")
+            raise InputError("the model is not calibrated, which a level needs; first run: mnagt calibrate FOLDER")
         return columns | self.calibration.prediction_sets(self.task, output, level)
 
     def suggest(self, output: Outputs) -> list[list[Suggestion]]:

@@ -91,8 +91,8 @@ class WLConfig(WidthConfig):
     """WL subtree features beside the readout."""
 
     wl_iterations: NonNegativeInt | None = 0
-    """WL iterations whose subtree features stand beside the readout; 0 for none. If it is none: 4 where nodes have
-    labels, 1 where they have no features, else 0."""
+    """WL iterations whose subtree features the head reads with the readout; 0 for none. If it is none: 4 where nodes
+    have labels, 1 where they have no features, else 0."""
     wl_vocabulary_size: PositiveInt = 8192
     """WL colours of each iteration that have a vector, at most: those that most training graphs have."""
     wl_min_graphs: PositiveInt = 2

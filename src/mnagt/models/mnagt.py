@@ -40,18 +40,18 @@ from mnagt.settings import Fraction, Ge, NonNegativeFloat, NonNegativeInt, OneOf
 
 @dataclass(frozen=True)
 class MnagtNetworkConfig(GnnTransformerConfig, HeadDropoutConfig):
-    """Settings of the network of ``mnagt``, without what may stand beside it."""
+    """Settings of the network of ``mnagt``, without WL features and random forest."""
 
     depth: Repeats = 3
     max_hop: OptionalRepeats = 1
-    """c: kernels see what 0 to c layers of a GNN make of the nodes, so there are c + 1 of them."""
+    """c: kernel k compares nodes after k layers of a GNN, for k from 0 to c, so there are c + 1 kernels."""
     heads: PositiveInt = 2
     head_dim: PositiveInt = 32
     projections: Projections = "separate"
     """Query, key, value and output maps: separate for each kernel, or shared by all."""
     attention: Literal["softmax", "cosine", "linear", "none"] = "softmax"
-    """Attention variant: softmax (eq. 2); cosine (QK-normalised: steadier in long trainings); linear (elu + 1 replaces
-    exp: for graphs too large to attend over all pairs); none (message passing and feed-forward alone)."""
+    """Attention variant: softmax (eq. 2); cosine (QK-normalised: more stable in long trainings); linear (elu + 1
+    replaces exp: for graphs too large to attend over all pairs); none (message passing and feed-forward alone)."""
     mixer: Annotated[str, OneOf(MIXERS)] = "adaptive"
     """How a node merges its kernels: adaptive, mean, sum or concat."""
     norm: NormName = "batch"
@@ -59,18 +59,18 @@ class MnagtNetworkConfig(GnnTransformerConfig, HeadDropoutConfig):
     conv: Annotated[str, OneOf(("auto", "none", "gated", *CONVOLUTIONS))] = "auto"
     """Message passing: gin, gcn, gine and gcne (read edges), gated (GatedGCN beside attention: reads edges, and changes
     them layer by layer; kernels have gin or gine); auto is gine where edges carry columns, else gin. With none, the
-    layer's input stands beside attention."""
+    layer's input is added to the output of attention."""
     residual: Literal["conv", "block", "skip-block"] = "block"
-    """What stands beside attention: a message-passing step, one with BatchNorm and ReLU after it, or the layer's input
-    plus that. A gated convolution has its own form of the last."""
+    """What is added to the output of attention: a message-passing step, one with BatchNorm and ReLU after it, or the
+    layer's input plus that. A gated convolution has its own form of the last."""
     eigenpairs: NonNegativeInt = 0
     """Eigenpairs of the adjacency from which each head learns a neighbourhood of its own, added to its scores; 0 for
     none."""
     degree: Repeats = 5
-    """Highest degree of the Chebyshev polynomials of the adjacency that such a neighbourhood is made of: how many hops
-    far it reaches."""
+    """Highest degree of the Chebyshev polynomials of the adjacency that such a neighbourhood is made of: the hops that
+    it reaches."""
     gate: bool = False
-    """Each node gates the output of attention, column by column."""
+    """Multiply the output of attention by a gate, a sigmoid of the node's own vector, column by column."""
     layer_scale: NonNegativeFloat = 0.01
     """Initial LayerScale of attention and feed-forward; learned."""
     dropout: Fraction = 0.5
@@ -86,7 +86,7 @@ class MnagtNetworkConfig(GnnTransformerConfig, HeadDropoutConfig):
     structural_counts: bool = False
     """Embeddings of each node's exact degree, core number and triangles, where nodes have no columns."""
     input_readout: bool = False
-    """The sum of the nodes' vectors before the first layer stands beside the readout."""
+    """The head also reads the sum of the nodes' vectors before the first layer."""
     head: Literal["auto", "mlp", "linear"] = "auto"
     """From the graph's vector to outputs: an MLP with one hidden layer, or a linear map of the normalised vector; auto
     is linear where there are more outputs than dim."""
@@ -117,8 +117,8 @@ class MnagtConfig(WLConfig, DescriptorConfig, MnagtNetworkConfig):
     """
 
     wl_iterations: NonNegativeInt | None = None
-    """WL iterations whose subtree features stand beside the readout; 0 for none. If not given: 4 where nodes have
-    labels, 1 where they have no features, else 0."""
+    """WL iterations whose subtree features the head reads with the readout; 0 for none. If not given: 4 where nodes
+    have labels, 1 where they have no features, else 0."""
     forest_trees: NonNegativeInt = 0
     """Trees of a random forest over presence features, for each target, averaged with the network; 0 for none. Fitted
     to the training part with scikit-learn after the network."""

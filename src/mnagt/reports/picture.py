@@ -39,12 +39,12 @@ class Key:
 
 
 def kernel_keys(count: int) -> list[Key]:
-    """Legend of ``count`` attention kernels: kernel k compares nodes by what is k steps around them.
+    """Legend of ``count`` attention kernels: kernel k compares nodes by what is within k hops of them.
 
     >>> [key.name for key in kernel_keys(3)]
-    ['itself', '1 step away', '2 steps away']
+    ['itself', 'within 1 hop', 'within 2 hops']
     """
-    names = ["itself", "1 step away", *(f"{k} steps away" for k in range(2, count))][:count]
+    names = ["itself", "within 1 hop", *(f"within {k} hops" for k in range(2, count))][:count]
     return [Key(name, colour, is_line=False) for name, colour in zip(names, interpolate_ramp(count), strict=True)]
 
 

@@ -30,13 +30,13 @@ class TrainConfig(Settings):
     """
 
     epochs: PositiveInt = 100
-    """Times that every training graph is seen."""
+    """Passes over the training graphs."""
     batch_size: PositiveInt = 256
-    """Graphs in a step."""
+    """Graphs in a batch, which is one training step."""
     lr: NonNegativeFloat = 1e-3
-    """Highest learning rate."""
+    """Learning rate after the warm-up, its highest value."""
     weight_decay: NonNegativeFloat = 1e-5
-    """Decay of weights (AdamW); norms and biases are spared."""
+    """Weight decay of AdamW; norms and biases have none."""
     schedule: Literal["cosine", "inverse-sqrt", "constant"] = "cosine"
     """Learning rate after the warm-up: cosine to zero, inverse-sqrt (the original Transformer's), or constant."""
     warmup: Fraction = 0.05
@@ -60,10 +60,10 @@ class TrainConfig(Settings):
     target_weights: tuple[float, ...] = ()
     """Weight of each target column in the loss, in the order of the columns; all the same by default."""
     target_transform: Literal["standardise", "log", "rank", "none"] = "standardise"
-    """What is learned of numbers, fitted to the training part and inverted in predictions: standardised values, those
-    of the logarithm, normal scores of the ranks, or the values as they are."""
+    """How target numbers are transformed for training: standardised values, those of the logarithm, normal scores of
+    the ranks, or the values as they are. It is fitted to the training part, and predictions are transformed back."""
     uncertainty: Literal["none", "mean-variance", "quantile", "evidential"] = "none"
-    """What is predicted beside each number: its standard deviation, by the likelihood of a normal distribution
+    """What is predicted in addition to each number: its standard deviation, by the likelihood of a normal distribution
     (mean-variance) or of evidence (evidential), or quantiles; intervals are then wider for some graphs than others."""
     label_smoothing: Fraction = 0.0
     """Share of each target that the loss spreads evenly over all classes; 0 for none."""
