@@ -14,7 +14,7 @@ from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, Graph
 from mnagt.data.readers.pyg_graphs import read_pyg
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.split_columns import encode_groups
-from mnagt.data.readers.text_table import read_targets
+from mnagt.data.readers.text_table import find_level, read_node_targets, read_targets
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
@@ -43,7 +43,7 @@ def from_graphs(
         targets: A value, or a row of values, for each graph; or the name of the attribute of graphs that holds it.
             By default their ``y``, if they have one.
         task: As for ``read_molecules``; 'auto' guesses it from ``targets``. Integers in ``y`` of PyTorch Geometric
-            are classes.
+            are classes. 'node-regression' takes a list of numbers for each graph, one for each node (atom).
         groups: A value for each graph, for a group split.
         columns: The attributes of nodes and edges to read, by kind ('node_labels', ...); None for all. Those of
             PyTorch Geometric are 'x/0' (a column), 'x/0:7' (a one-hot vector) or 'x' (all columns).
@@ -84,6 +84,8 @@ def _add_targets(
     if isinstance(values, Tensor) and values[:1].numel() == 1:
         values = values.flatten()
     is_class = target and isinstance(values, Tensor) and values.dim() == 1 and not values.is_floating_point()
+    if find_level(task) == "node":
+        return _add_node_targets(dataset, values, target, task)
     table = _to_table(target or TARGET, values, len(dataset), target or "targets")
     if is_optional and task == "auto" and all(len(set(column)) < 2 for column in table.columns.values()):
         notes.append(f"{target} is the same in all graphs, and no target")
@@ -94,6 +96,24 @@ def _add_targets(
         raise InputError(f"{table.locate(row)}: no target; leave the graph out")
     notes.extend([f"{target} is the target, {task.describe()}"] if target and notes else [])
     return replace(dataset, task=task, targets=values)
+
+
+def _add_node_targets(
+    dataset: PackedDataset, values: Sequence[Any] | Tensor, target: str | None, task: str | Task
+) -> PackedDataset:
+    """The data set with a number for each node: a list for each graph, or a tensor with those of all graphs."""
+    label, sizes = target or "targets", dataset.sizes.tolist()
+    if isinstance(values, Tensor) and values.numel() == sum(sizes):
+        values = values.flatten().split(sizes)
+    lists = [_to_python(each) for each in values]
+    texts = ["" if each is None else str(each) for each in lists]
+    table = _to_table(target or TARGET, texts, len(dataset), label)
+    names = (target or TARGET,)
+    found, _, has_target = read_targets(table, names, task, may_be_of_nodes=True)
+    for row in np.flatnonzero(~has_target).tolist():
+        raise InputError(f"{table.locate(row)}: no target; leave the graph out")
+    nodes = "nodes" if dataset.texts is None else "atoms"
+    return replace(dataset, task=found, targets=read_node_targets(found, table, names, sizes, nodes))
 
 
 def read_graphs(

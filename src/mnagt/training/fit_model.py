@@ -145,7 +145,7 @@ def fit_model(
         config, seconds = replace(config, settings=settings | chosen), time.monotonic() - start
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
-        model = build_or_explain(config.model, config.settings, features, task.num_outputs)
+        model = build_or_explain(config.model, config.settings, features, task.num_outputs, task.level)
     common: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "reporter": reporter}
     common |= {"should_stop": should_stop, "ranks": ranks}
     if MODELS[config.model].is_fitted_by_sklearn:
