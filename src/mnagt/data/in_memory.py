@@ -58,7 +58,7 @@ def from_graphs(
     (2, ('path', 'ring'))
     """
     target = targets if isinstance(targets, str) else TARGET if targets is None else None
-    read = _read(graphs, name, target=target, columns=columns)
+    read = _read(graphs, name, target=target, columns=columns, of_nodes=find_level(task) == "node")
     dataset, values = read.dataset, read.targets if target else targets
     if isinstance(targets, str) and values is None:
         raise InputError(f"the graphs have no attribute {targets!r} to take targets from; name another one")
@@ -147,8 +147,16 @@ def _to_table(name: str, values: Sequence[Any] | Tensor, graphs: int, label: str
     return GraphTable.from_rows(label, rows, [f"{label}[{row}]" for row in range(len(rows))])
 
 
-def _read(graphs: Any, name: str | None, *, target: str | None = None, columns: Any = None, **of_model: Any) -> _Graphs:
-    """``target`` is the attribute with the targets that graphs carry; None to read none."""
+def _read(
+    graphs: Any,
+    name: str | None,
+    *,
+    target: str | None = None,
+    columns: Any = None,
+    of_nodes: bool = False,
+    **of_model: Any,
+) -> _Graphs:
+    """``target`` is the attribute with the targets that graphs carry, or their nodes; None to read none."""
     if isinstance(graphs, PackedDataset):
         return _Graphs(graphs if name is None else replace(graphs, name=name), None, [])
     title = name or _DEFAULT_NAME
@@ -168,7 +176,12 @@ def _read(graphs: Any, name: str | None, *, target: str | None = None, columns: 
             return _Graphs(_pack_networkx(items, columns, title), values, [])
         case _:
             title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
-            return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
+            if not of_nodes:
+                return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
+            values = [getattr(graph, target or "", None) for graph in items]
+            dataset, _, notes = read_pyg(items, title, columns=columns)
+            is_given = all(isinstance(each, Tensor) for each in values)
+            return _Graphs(dataset, torch.cat([each.flatten() for each in values]) if is_given else None, notes)
 
 
 def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:

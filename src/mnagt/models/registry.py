@@ -11,7 +11,7 @@ from torch import nn
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import MOLECULES, are_molecules
-from mnagt.models.config import SklearnConfig, WidthConfig
+from mnagt.models.config import ReadoutConfig, SklearnConfig, WidthConfig
 from mnagt.models.counts import CountsConfig, counts
 from mnagt.models.descriptor_boosting import DescriptorBoostingConfig, descriptor_boosting
 from mnagt.models.gat import GatConfig, gat
@@ -41,7 +41,7 @@ from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
 from mnagt.models.wl_linear import WLLinearConfig, wl_linear
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.module_model import ModuleModel
-from mnagt.nn.node_model import make_node_model
+from mnagt.nn.node_model import is_network, make_node_model
 from mnagt.registry import add_entry, lookup
 from mnagt.settings import Settings, from_dict
 
@@ -237,8 +237,11 @@ def build_model(
     model = MODELS[name].build(config, features, outputs)
     if level == "graph":
         return model
+    if not (isinstance(config, ReadoutConfig) and is_network(model)):
+        raise InputError(
+            f"{name} has no vectors of nodes that another readout could take, which targets of nodes need; choose "
+            "another model: mnagt, gps or gin"
+        )
     if getattr(config, "descriptors", ()):
         raise InputError("descriptors are of whole graphs, and the targets of nodes; leave out --descriptors")
-    return make_node_model(
-        model, name, getattr(config, "dim", 0), outputs, dropout=getattr(config, "head_dropout", 0.0)
-    )
+    return make_node_model(model, config.dim, outputs, getattr(config, "head_dropout", 0.0))

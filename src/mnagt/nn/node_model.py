@@ -2,9 +2,8 @@
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.nn.encoders import NoEncoder
 from mnagt.nn.graph_model import GraphModel, default_head, make_head
@@ -53,14 +52,15 @@ def pad_rows(values: Float[Tensor, "nodes columns"], graph: GraphBatch) -> Float
     return padded.index_copy(0, owner * width + position, values).view(graph.num_graphs, width * values.shape[1])
 
 
-def make_node_model(model: GraphModel, name: str, dim: int, outputs: int, dropout: float = 0.0) -> NodeModel:
-    """The encoder and the layers of ``model``, called ``name``, with a head for nodes; its readouts are left out.
+def is_network(model: GraphModel) -> bool:
+    """Whether the model has layers that give a vector for each node, and nothing beside them."""
+    return type(model) is GraphModel and not isinstance(model.encoder, NoEncoder) and len(model.layers) > 0
+
+
+def make_node_model(model: GraphModel, dim: int, outputs: int, dropout: float = 0.0) -> NodeModel:
+    """The encoder and the layers of ``model`` with a head for nodes; its readouts are left out.
 
     ``dim`` is the width of its nodes, ``dropout`` that of the head.
     """
-    if type(model) is not GraphModel or isinstance(model.encoder, NoEncoder) or not len(model.layers):
-        raise InputError(
-            f"{name} has no vector for each node, which targets of nodes need; choose a network: mnagt, gps or gin"
-        )
-    head: nn.Module = make_head(default_head(dim, outputs), dim, dim, outputs, dropout)
+    head = make_head(default_head(dim, outputs), dim, dim, outputs, dropout)
     return NodeModel(model.encoder, list(model.layers), Mean(dim), head, model.features)

@@ -270,6 +270,7 @@ class Service:
             "features": asdict(trained.model.features),
             "is_calibrated": trained.calibration is not None,
             "gives_distances": self.domain is not None,
+            "explains": trained.task.level == "graph",
             "limits": {name: getattr(config, name) for name in LIMITS} | {"nodes_in_one_graph": config.max_graph_nodes},
             "version": __version__,
         }

@@ -18,6 +18,8 @@ from mnagt.tasks.target_column import MISSING, TargetColumn, parse_number
 
 Cells = Float[Tensor, "graphs cells"]
 """The numbers of all nodes of a graph end to end, those of a node side by side; NaN after the last node."""
+Targets = Float[Tensor, "graphs target_cells"]
+"""The same of targets, whose largest graph may be another."""
 
 _LIST = re.compile(r"\[(.*)\]|\((.*)\)|(.*)", re.DOTALL)
 
@@ -50,7 +52,7 @@ class NodeRegression(Regression):
         return cells.reshape(-1, len(self.names))
 
     def _align(
-        self, output: Float[Tensor, "*any graphs cells"], target: Float[Tensor, "*any graphs cells_too"]
+        self, output: Float[Tensor, "*any graphs cells"], target: Float[Tensor, "*any graphs target_cells"]
     ) -> tuple[Float[Tensor, "*any nodes columns"], Float[Tensor, "*any nodes columns"]]:
         """Rows for the nodes of all graphs. Outputs without a target are 0, so that they pass on no gradient."""
         width = max(output.shape[-1], target.shape[-1])
@@ -58,34 +60,34 @@ class NodeRegression(Regression):
         output, target = (self.split_nodes(each).flatten(-3, -2) for each in padded)
         return output.where(target.isfinite(), 0.0), target
 
-    def fit(self, target: Cells) -> Regression:
+    def fit(self, target: Targets) -> Regression:
         return super().fit(self._list_nodes(target))
 
-    def describe_targets(self, target: Cells) -> str:
+    def describe_targets(self, target: Targets) -> str:
         return super().describe_targets(self._list_nodes(target))
 
-    def find_outliers(self, target: Cells) -> Tensor:
+    def find_outliers(self, target: Targets) -> Tensor:
         """None: numbers of atoms of different elements lie far apart."""
         return Task.find_outliers(self, target)
 
-    def comparable_targets(self, target: Cells) -> Cells:
+    def comparable_targets(self, target: Targets) -> Targets:
         """Each column sorted."""
         return self.split_nodes(target).sort(dim=-2).values.flatten(-2)
 
-    def merge_targets(self, target: Cells, group: Tensor) -> NoReturn:
+    def merge_targets(self, target: Targets, group: Tensor) -> NoReturn:
         raise InputError(
             f"copies of a molecule may list its atoms in different orders, and the task is {self.kind}; keep or drop "
             "duplicates"
         )
 
-    def loss(self, output: Cells, target: Float[Tensor, "graphs cells_too"]) -> Float[Tensor, ""]:
+    def loss(self, output: Cells, target: Targets) -> Float[Tensor, ""]:
         return super().loss(*self._align(output, target))
 
-    def loss_weight(self, target: Cells) -> Float[Tensor, ""]:
+    def loss_weight(self, target: Targets) -> Float[Tensor, ""]:
         return super().loss_weight(self._list_nodes(target))
 
     def compute_metrics(
-        self, output: Float[Tensor, "*resamples graphs cells"], target: Float[Tensor, "*resamples graphs cells_too"]
+        self, output: Float[Tensor, "*resamples graphs cells"], target: Float[Tensor, "*resamples graphs target_cells"]
     ) -> dict[str, Tensor]:
         return super().compute_metrics(*self._align(output, target))
 
@@ -112,19 +114,19 @@ class NodeRegression(Regression):
     def _refuse(self, what: str) -> NoReturn:
         raise InputError(f"{what} for one value of each graph, and the task is {self.kind}, with one for each node")
 
-    def target_probability(self, target: Cells) -> NoReturn:
+    def target_probability(self, target: Targets) -> NoReturn:
         self._refuse("random forests are")
 
     def from_predicted_columns(self, predicted: Tensor) -> NoReturn:
         self._refuse("columns of other programs are")
 
-    def conformal_scores(self, output: Cells, target: Cells) -> ScoreGroups:
+    def conformal_scores(self, output: Cells, target: Targets) -> ScoreGroups:
         self._refuse("calibration and intervals are")
 
     def prediction_sets(self, output: Cells, thresholds: Tensor, level: float) -> NoReturn:
         self._refuse("calibration and intervals are")
 
-    def interval_coverage(self, output: Cells, target: Cells, thresholds: Tensor) -> dict:
+    def interval_coverage(self, output: Cells, target: Targets, thresholds: Tensor) -> dict:
         return {}
 
     def explained_outputs(
@@ -147,7 +149,7 @@ class NodeRegression(Regression):
         for column in columns:
             for row, (values, size) in enumerate(zip(self._parse_lists(column), sizes, strict=True)):
                 if values and len(values) != size:
-                    hint = " (hydrogens are none, unless RDKit keeps them)" if nodes == "atoms" else ""
+                    hint = " (without hydrogens, as RDKit reads the SMILES)" if nodes == "atoms" else ""
                     raise InputError(
                         f"{column.locate(row)}: {len(values)} values for {size} {nodes}{hint}; give one for each, in "
                         f"their order, and null where it is missing"
