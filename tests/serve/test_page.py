@@ -88,7 +88,7 @@ def test_numbers_of_atoms_are_listed(browser, start, charges):
     for text, sizes in (("CCO", [3]), ("CCO\nc1ccccc1\nC1CC\nO", [3, 6, 1])):
         page.fill("#text", text)
         page.click("#go")
-        page.wait_for_function(f"document.querySelectorAll('#predictions td.input').length == {len(text.split())}")
+        page.wait_for_selector(f"#predictions tbody tr:nth-child({len(text.split())}):last-child")
         cells = [
             row.query_selector_all("td")[1].inner_text() for row in page.query_selector_all("#predictions tbody tr")
         ]

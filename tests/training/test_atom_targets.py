@@ -6,6 +6,7 @@ import json
 import logging
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,15 @@ from mnagt.tasks import NodeRegression
 from mnagt.training.progress import Reporter
 
 SMILES = ["C" * n + end for n in range(1, 8) for end in ("O", "N", "C(=O)O", "Cl", "C(F)(F)F", "c1ccccc1", "C#N")]
-SMALL = {"model": "mnagt", "dim": 8, "depth": 1, "head_dim": 4, "epochs": 2, "batch_size": 16, "device": "cpu"}
+SMALL: dict[str, Any] = {
+    "model": "mnagt",
+    "dim": 8,
+    "depth": 1,
+    "head_dim": 4,
+    "epochs": 2,
+    "batch_size": 16,
+    "device": "cpu",
+}
 LONG = "OC(=O)" + "CC(O)" * 9 + "Cl"
 """Larger than any molecule of the tables."""
 
@@ -81,7 +90,15 @@ def test_the_network_alone_is_the_default_with_a_notice(run, table, caplog):
         "Mean",
     )
     with caplog.at_level(logging.INFO):
-        assert train(table, target="charge", task="node-regression", **SMALL | {"model": None}).trained.name == "mnagt"
+        assert (
+            train(
+                table,
+                target="charge",
+                task="node-regression",
+                **{name: SMALL[name] for name in SMALL if name != "model"},
+            ).trained.name
+            == "mnagt"
+        )
     assert "a number is learned for each node, from its own vector" in caplog.text
 
 
@@ -145,7 +162,7 @@ class Stop(Reporter):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_weights(table, tmp_path):
-    options = {"target": "charge", "task": "node-regression", "checkpoint_seconds": 0, **SMALL}
+    options: dict[str, Any] = {"target": "charge", "task": "node-regression", "checkpoint_seconds": 0, **SMALL}
     train(table, tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
         train(table, tmp_path / "stopped", reporter=Stop(), **options)

@@ -27,7 +27,7 @@ _DEFAULT_NAME = "these graphs"
 
 def from_graphs(
     graphs: Any,
-    targets: Sequence[Any] | str | None = None,
+    targets: Sequence[Any] | Tensor | str | None = None,
     *,
     task: str | Task = "auto",
     groups: Sequence[Any] | None = None,
@@ -178,10 +178,9 @@ def _read(
             title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
             if not of_nodes:
                 return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
-            values = [getattr(graph, target or "", None) for graph in items]
             dataset, _, notes = read_pyg(items, title, columns=columns)
-            is_given = all(isinstance(each, Tensor) for each in values)
-            return _Graphs(dataset, torch.cat([each.flatten() for each in values]) if is_given else None, notes)
+            values = [each for graph in items if isinstance(each := getattr(graph, target or "", None), Tensor)]
+            return _Graphs(dataset, torch.cat([each.flatten() for each in values]) if values else None, notes)
 
 
 def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:

@@ -120,11 +120,7 @@ def read_molecules(
     parts, split_column = find_part_columns(table), group.name if group else columns[0]
     weights = (options.row_weights,) if options.row_weights else ()
     names = table.find_target_columns(targets, (*columns, split_column, *parts, *descriptors, *weights))
-    if given := [name for name in names if name in descriptors]:
-        raise InputError(
-            f"{table.label}: {quote(given[0])} is a target and a descriptor, so that a model would be told what it has "
-            "to predict; name the columns to read: --descriptors a,b"
-        )
+    _check_descriptors(table, names, descriptors)
     announce_unused(table, [name for name in parts if name not in (*names, split_column)])
     task, values, has_target = read_targets(table, names, task, may_be_of_nodes=True)
     smiles_rows = table.read_rows(columns)
@@ -137,10 +133,8 @@ def read_molecules(
     refused = _explain_refused(table, names, smiles_rows, row_format, has_target, is_kept)
     indices = torch.from_numpy(np.flatnonzero(is_kept))
     dataset, rows = replace(graphs, name=table.name, task=task), table.select(indices.tolist())
-    if task.level == "node":
-        values = read_node_targets(task, rows, names, graphs.sizes.tolist(), "atoms")
-    else:
-        values = values[indices]
+    of_nodes = task.level == "node"
+    values = read_node_targets(task, rows, names, graphs.sizes.tolist(), "atoms") if of_nodes else values[indices]
     dataset = replace(dataset, targets=values)
     molecules = MoleculeTable(dataset, table, ",".join(columns), names, indices, refused)
     if not len(indices):
@@ -150,6 +144,15 @@ def read_molecules(
     if refused:
         _log.warning("%s", molecules)
     return _resolve_rows(molecules, part, group, options)
+
+
+def _check_descriptors(table: Table, targets: Sequence[str], descriptors: Sequence[str]) -> None:
+    """Refuse a column that is both."""
+    if given := [name for name in targets if name in descriptors]:
+        raise InputError(
+            f"{table.label}: {quote(given[0])} is a target and a descriptor, so that a model would be told what it has "
+            "to predict; name the columns to read: --descriptors a,b"
+        )
 
 
 def _read_parts(path: Path, options: TableConfig) -> tuple[Table, Int[Tensor, "rows"] | None]:
