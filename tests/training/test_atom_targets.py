@@ -274,6 +274,27 @@ def test_graphs_of_other_libraries_have_targets_of_nodes():
     data = [geometric.Data(x=torch.ones(n, 1), edge_index=edges, y=torch.arange(float(n))) for n in (2, 3)]
     ours = from_graphs(data, task="node-regression")
     torch.testing.assert_close(ours.targets, torch.tensor([[0, 1, torch.nan], [0, 1, 2]]), equal_nan=True)
+    data[1].y = torch.ones(2)
+    with pytest.raises(InputError, match="graph 1: y needs a number for each of its 3 nodes"):
+        from_graphs(data, task="node-regression")
+
+
+def test_other_files_with_targets_of_nodes_are_refused(tmp_path):
+    (tmp_path / "my.jsonl").write_text('{"nodes": 2, "edges": [[0, 1]], "y": [1, 2]}\n')
+    with pytest.raises(InputError, match="targets of nodes are read from tables of molecules"):
+        load_dataset(tmp_path / "my.jsonl", task="node-regression")
+
+
+def test_a_network_of_whole_molecules_lends_its_weights(table, tmp_path):
+    whole = tmp_path / "whole.csv"
+    whole.write_text("smiles,size\n" + "".join(f"{smiles},{len(smiles)}\n" for smiles in SMILES))
+    train(whole, tmp_path / "run", **SMALL)
+    options = {**SMALL, "epochs": 1, "lr": 0.0, "init_from": str(tmp_path / "run")}
+    lent = train(table, target="charge", task="node-regression", **options).trained.model.state_dict()
+    given = load_model(tmp_path / "run").model.state_dict()
+    names = [name for name, _ in load_model(tmp_path / "run").model.named_parameters() if name.startswith("layers.")]
+    assert names
+    assert all(torch.equal(lent[name], given[name]) for name in names)
 
 
 def test_a_screening_writes_lists_as_texts(run, table, tmp_path):

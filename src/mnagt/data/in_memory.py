@@ -103,7 +103,7 @@ def _add_node_targets(
 ) -> PackedDataset:
     """The data set with a number for each node: a list for each graph, or a tensor with those of all graphs."""
     label, sizes = target or "targets", dataset.sizes.tolist()
-    if isinstance(values, Tensor) and values.numel() == sum(sizes):
+    if isinstance(values, Tensor) and values.numel() == len(values) == sum(sizes):
         values = values.flatten().split(sizes)
     lists = [_to_python(each) for each in values]
     texts = ["" if each is None else str(each) for each in lists]
@@ -179,8 +179,7 @@ def _read(
             if not of_nodes:
                 return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
             dataset, _, notes = read_pyg(items, title, columns=columns)
-            values = [each for graph in items if isinstance(each := getattr(graph, target or "", None), Tensor)]
-            return _Graphs(dataset, torch.cat([each.flatten() for each in values]) if values else None, notes)
+            return _Graphs(dataset, None if target is None else _cat_node_targets(items, target), notes)
 
 
 def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:
@@ -191,6 +190,19 @@ def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:
     if missing:
         raise InputError(f"graph {missing[0]} has no {target}, and others do; give it to all of them or to none")
     return [graph.graph[target] for graph in graphs]
+
+
+def _cat_node_targets(graphs: list[Any], target: str) -> Tensor | None:
+    """The attribute ``target`` of the nodes of PyTorch Geometric's graphs, end to end; None where none has it."""
+    values = [getattr(graph, target, None) for graph in graphs]
+    if all(each is None for each in values):
+        return None
+    columns = []
+    for number, (graph, each) in enumerate(zip(graphs, values, strict=True)):
+        if not isinstance(each, Tensor) or {each.numel(), *each.shape[:1]} != {graph.num_nodes}:
+            raise InputError(f"graph {number}: {target} needs a number for each of its {graph.num_nodes} nodes")
+        columns.append(each.flatten())
+    return torch.cat(columns)
 
 
 def _find_kind(graph: Any) -> str | None:
