@@ -122,6 +122,8 @@ def fill_desk(folder: Path) -> Path:
         f"{s},{solvent},{n / 10 - k}\n" for n, s in enumerate(smiles[::2]) for k, solvent in enumerate(["O", "CCO"])
     ]
     (folder / "solubility.csv").write_text("solute,solvent,logs\n" + "".join(rows))
+    rows = [f'{s},"{[0.1 * i for i in range(n // 2 + 2)]}"\n' for n, s in enumerate(smiles)]
+    (folder / "charges.csv").write_text("smiles,charge\n" + "".join(rows))
     chains = ["".join(f"[CH2:{i}]" for i in range(1, n)) for n in range(3, 15)]
     rows = [
         f"[{x}:80]{c}C.[OH-:90]>>[OH:90]{c}C.[{x}-:80],{n + len(x)}\n"

@@ -8,7 +8,7 @@ from mnagt.plugins import load_plugins
 
 Entry = TypeVar("Entry")
 
-TASK_CHOICES = ["auto", "single-label", "multi-label", "regression", "censored-regression", "mixed"]
+TASK_CHOICES = ["auto", "single-label", "multi-label", "regression", "censored-regression", "mixed", "node-regression"]
 """What the setting ``task`` may be: 'auto', and tasks whose targets columns hold. ``register_task`` adds one."""
 
 

@@ -111,8 +111,8 @@ def test_an_ensemble_averages_the_distances_of_its_members(run):
     expected = (distances(finished.trained, mutag, some) + distances(other, mutag, some)) / 2
     torch.testing.assert_close(distances(ensemble, mutag, some), expected)
     joint = ensemble.predictor(20, with_distances=True)(mutag.batch(some))
-    torch.testing.assert_close(joint[:, -1], expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(joint[:, :-1], ensemble.outputs(mutag, some), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(joint[:, 0], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(joint[:, 1:], ensemble.outputs(mutag, some), rtol=1e-4, atol=1e-5)
     assert list(ensemble.predict(mutag, some))[-1] == "distance"
     assert "distance" not in Ensemble.of([finished.trained, replace(other, domain=None)]).predict(mutag, some)
 

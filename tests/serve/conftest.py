@@ -4,17 +4,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from mnagt.data.readers.code_trees import MASK
-from mnagt.data.readers.smiles import FEATURES
+from mnagt.data.readers.smiles import FEATURES, read_smiles
+from mnagt.data.splits import Split
 from mnagt.graphs.features import Columns, Features
+from mnagt.inference.domain import fit_domain
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.models.registry import build_model, full_settings
-from mnagt.tasks import UNKNOWN, Mixed, Regression, SingleLabel, SubTokens, Task
+from mnagt.tasks import UNKNOWN, Mixed, NodeRegression, Regression, SingleLabel, SubTokens, Task
 
 uvicorn = pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
@@ -24,7 +27,7 @@ SMALL = {"depth": 2, "dim": 12, "heads": 1, "head_dim": 8, "wl_vocabulary_size":
 
 def make_untrained(name: str, features: Features, task: Task, vocabularies: dict | None = None) -> TrainedModel:
     torch.manual_seed(0)
-    model = build_model(name, SMALL if name == "mnagt" else {}, features, task.num_outputs).eval()
+    model = build_model(name, SMALL if name == "mnagt" else {}, features, task.num_outputs, task.level).eval()
     settings = full_settings(name, SMALL if name == "mnagt" else {})
     return TrainedModel(model, task, name, settings, {"dataset": "toys"}, vocabularies or {})
 
@@ -32,6 +35,14 @@ def make_untrained(name: str, features: Features, task: Task, vocabularies: dict
 @pytest.fixture(scope="session")
 def molecules() -> TrainedModel:
     return make_untrained("mnagt", FEATURES, SingleLabel(("inactive", "active")))
+
+
+@pytest.fixture(scope="session")
+def charges() -> TrainedModel:
+    """Predicts a number for each atom, and how far molecules are from chains."""
+    trained = make_untrained("mnagt", FEATURES, NodeRegression(("charge",), mean=(0.1,), std=(0.3,)))
+    dataset, order = read_smiles(["C" * n + end for n in range(1, 13) for end in "ONF"]).graphs, torch.arange(36)
+    return replace(trained, domain=fit_domain(trained.model, dataset, Split(order[:20], order[20:34], order[34:])))
 
 
 @pytest.fixture(scope="session")

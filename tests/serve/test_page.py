@@ -81,6 +81,24 @@ def test_rows_of_several_molecules_and_reactions(browser, start, tmp_path):
     page.close()
 
 
+def test_numbers_of_atoms_are_listed(browser, start, charges):
+    page = browser.new_page()
+    page.goto(start(charges))
+    page.wait_for_selector("#kinds label")
+    for text, sizes in (("CCO", [3]), ("CCO\nc1ccccc1\nC1CC\nO", [3, 6, 1])):
+        page.fill("#text", text)
+        page.click("#go")
+        page.wait_for_selector(f"#predictions tbody tr:nth-child({len(text.split())}):last-child")
+        cells = [
+            row.query_selector_all("td")[1].inner_text() for row in page.query_selector_all("#predictions tbody tr")
+        ]
+        assert [len(cell.split(", ")) for cell in cells if "not a SMILES" not in cell] == sizes
+        assert not page.query_selector_all("#predictions button")
+        assert page.is_hidden("#result")
+        assert page.is_hidden("#error")
+    page.close()
+
+
 def colours(page) -> list[str]:
     return [circle.get_attribute("fill") for circle in page.query_selector_all("#picture circle")]
 

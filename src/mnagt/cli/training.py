@@ -31,13 +31,15 @@ def _chosen_model(words: Sequence[str], *, finds_recipe: bool) -> str:
     ahead.add_argument("--recipe")
     ahead.add_argument("--from", dest="init_from")
     ahead.add_argument("--smiles", "--reaction", dest="smiles")
+    ahead.add_argument("--task")
+    atom_targets_option(ahead)
     parsed, others = ahead.parse_known_args(list(words))
     if parsed.recipe is None and finds_recipe:
         name = next((word for word in others if word in DATASETS), None)
         parsed.recipe = find_recipe(name, parsed.model)
         if parsed.model is None and parsed.recipe == "none":
             name = name or next(filter(is_molecule_table, others), "")
-            return default_model(name, parsed.init_from, parsed.smiles)
+            return default_model(name, parsed.init_from, parsed.smiles, parsed.task)
     return parsed.model or read_recipe(parsed.recipe or "none").model
 
 
@@ -83,7 +85,9 @@ def run_options(
     column_options(table)
     add_options(parser, TableConfig, "", into=table)
     table.add_argument(
-        "--task", metavar="single-label|multi-label|regression|censored-regression|mixed", help="kind of target [auto]"
+        "--task",
+        metavar="single-label|multi-label|regression|censored-regression|mixed|node-regression",
+        help="kind of target [auto]",
     )
     table.add_argument(
         "--censored",
@@ -93,6 +97,7 @@ def run_options(
         help="read bounds (>10, <0.1) among numbers: predictions on the right side of one cost nothing, and scores "
         "leave them out",
     )
+    atom_targets_option(table)
     if not has_model:
         return
     if _asks_for_help(words) and not any(word.startswith(("--model", "--recipe")) for word in words):
@@ -121,6 +126,16 @@ def reaction_option(parser: Any) -> None:
         dest="smiles",
         metavar="COLUMN",
         help="the same as --smiles, for a column of reactions with atom maps (reactants>>products)",
+    )
+
+
+def atom_targets_option(parser: Any) -> None:
+    parser.add_argument(
+        "--atom-targets",
+        dest="task",
+        action="store_const",
+        const="node-regression",
+        help="each target cell lists a number for each atom of its molecule ([0.1, -0.2]), in the order of the SMILES",
     )
 
 
@@ -196,7 +211,7 @@ def run_train(args: argparse.Namespace) -> int:
             args.recipe = find_recipe(args.dataset, args.model)
             log_recipe(args.recipe)
             if args.recipe == "none" and args.model is None and args.dataset:
-                args.model = default_model(args.dataset, args.init_from, args.smiles)
+                args.model = default_model(args.dataset, args.init_from, args.smiles, args.task)
         config = run_config(args)
         if args.recipe in (None, "none"):
             config = with_open_settings(config, args)

@@ -14,7 +14,7 @@ from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, Graph
 from mnagt.data.readers.pyg_graphs import read_pyg
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.split_columns import encode_groups
-from mnagt.data.readers.text_table import read_targets
+from mnagt.data.readers.text_table import find_level, read_node_targets, read_targets
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
@@ -27,7 +27,7 @@ _DEFAULT_NAME = "these graphs"
 
 def from_graphs(
     graphs: Any,
-    targets: Sequence[Any] | str | None = None,
+    targets: Sequence[Any] | Tensor | str | None = None,
     *,
     task: str | Task = "auto",
     groups: Sequence[Any] | None = None,
@@ -43,7 +43,7 @@ def from_graphs(
         targets: A value, or a row of values, for each graph; or the name of the attribute of graphs that holds it.
             By default their ``y``, if they have one.
         task: As for ``read_molecules``; 'auto' guesses it from ``targets``. Integers in ``y`` of PyTorch Geometric
-            are classes.
+            are classes. 'node-regression' takes a list of numbers for each graph, one for each node (atom).
         groups: A value for each graph, for a group split.
         columns: The attributes of nodes and edges to read, by kind ('node_labels', ...); None for all. Those of
             PyTorch Geometric are 'x/0' (a column), 'x/0:7' (a one-hot vector) or 'x' (all columns).
@@ -58,7 +58,7 @@ def from_graphs(
     (2, ('path', 'ring'))
     """
     target = targets if isinstance(targets, str) else TARGET if targets is None else None
-    read = _read(graphs, name, target=target, columns=columns)
+    read = _read(graphs, name, target=target, columns=columns, of_nodes=find_level(task) == "node")
     dataset, values = read.dataset, read.targets if target else targets
     if isinstance(targets, str) and values is None:
         raise InputError(f"the graphs have no attribute {targets!r} to take targets from; name another one")
@@ -84,6 +84,8 @@ def _add_targets(
     if isinstance(values, Tensor) and values[:1].numel() == 1:
         values = values.flatten()
     is_class = target and isinstance(values, Tensor) and values.dim() == 1 and not values.is_floating_point()
+    if find_level(task) == "node":
+        return _add_node_targets(dataset, values, target, task)
     table = _to_table(target or TARGET, values, len(dataset), target or "targets")
     if is_optional and task == "auto" and all(len(set(column)) < 2 for column in table.columns.values()):
         notes.append(f"{target} is the same in all graphs, and no target")
@@ -94,6 +96,24 @@ def _add_targets(
         raise InputError(f"{table.locate(row)}: no target; leave the graph out")
     notes.extend([f"{target} is the target, {task.describe()}"] if target and notes else [])
     return replace(dataset, task=task, targets=values)
+
+
+def _add_node_targets(
+    dataset: PackedDataset, values: Sequence[Any] | Tensor, target: str | None, task: str | Task
+) -> PackedDataset:
+    """The data set with a number for each node: a list for each graph, or a tensor with those of all graphs."""
+    label, sizes = target or "targets", dataset.sizes.tolist()
+    if isinstance(values, Tensor) and values.numel() == len(values) == sum(sizes):
+        values = values.flatten().split(sizes)
+    lists = [_to_python(each) for each in values]
+    texts = ["" if each is None else str(each) for each in lists]
+    table = _to_table(target or TARGET, texts, len(dataset), label)
+    names = (target or TARGET,)
+    found, _, has_target = read_targets(table, names, task, may_be_of_nodes=True)
+    for row in np.flatnonzero(~has_target).tolist():
+        raise InputError(f"{table.locate(row)}: no target; leave the graph out")
+    nodes = "nodes" if dataset.texts is None else "atoms"
+    return replace(dataset, task=found, targets=read_node_targets(found, table, names, sizes, nodes))
 
 
 def read_graphs(
@@ -127,8 +147,16 @@ def _to_table(name: str, values: Sequence[Any] | Tensor, graphs: int, label: str
     return GraphTable.from_rows(label, rows, [f"{label}[{row}]" for row in range(len(rows))])
 
 
-def _read(graphs: Any, name: str | None, *, target: str | None = None, columns: Any = None, **of_model: Any) -> _Graphs:
-    """``target`` is the attribute with the targets that graphs carry; None to read none."""
+def _read(
+    graphs: Any,
+    name: str | None,
+    *,
+    target: str | None = None,
+    columns: Any = None,
+    of_nodes: bool = False,
+    **of_model: Any,
+) -> _Graphs:
+    """``target`` is the attribute with the targets that graphs carry, or their nodes; None to read none."""
     if isinstance(graphs, PackedDataset):
         return _Graphs(graphs if name is None else replace(graphs, name=name), None, [])
     title = name or _DEFAULT_NAME
@@ -148,7 +176,10 @@ def _read(graphs: Any, name: str | None, *, target: str | None = None, columns: 
             return _Graphs(_pack_networkx(items, columns, title), values, [])
         case _:
             title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
-            return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
+            if not of_nodes:
+                return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
+            dataset, _, notes = read_pyg(items, title, columns=columns)
+            return _Graphs(dataset, None if target is None else _cat_node_targets(items, target), notes)
 
 
 def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:
@@ -159,6 +190,19 @@ def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:
     if missing:
         raise InputError(f"graph {missing[0]} has no {target}, and others do; give it to all of them or to none")
     return [graph.graph[target] for graph in graphs]
+
+
+def _cat_node_targets(graphs: list[Any], target: str) -> Tensor | None:
+    """The attribute ``target`` of the nodes of PyTorch Geometric's graphs, end to end; None where none has it."""
+    values = [getattr(graph, target, None) for graph in graphs]
+    if all(each is None for each in values):
+        return None
+    columns = []
+    for number, (graph, each) in enumerate(zip(graphs, values, strict=True)):
+        if not isinstance(each, Tensor) or {each.numel(), *each.shape[:1]} != {graph.num_nodes}:
+            raise InputError(f"graph {number}: {target} needs a number for each of its {graph.num_nodes} nodes")
+        columns.append(each.flatten())
+    return torch.cat(columns)
 
 
 def _find_kind(graph: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -14,10 +14,16 @@ from mnagt.models.registry import build_model
 from mnagt.nn.graph_model import GraphModel
 
 
-def build_or_explain(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
+def build_or_explain(
+    name: str,
+    settings: Mapping[str, Any],
+    features: Features,
+    outputs: int,
+    level: Literal["graph", "node"] = "graph",
+) -> GraphModel:
     """As ``build_model``; where PyTorch refuses a setting or lacks memory, an error that names the model."""
     try:
-        return build_model(name, settings, features, outputs)
+        return build_model(name, settings, features, outputs, level)
     except InputError:
         raise
     except (ValueError, RuntimeError, MemoryError) as error:

@@ -91,7 +91,7 @@ class Domain:
 
 
 class DistanceModel(nn.Module):
-    """From a batch of graphs to outputs and, in a last column, distances.
+    """From a batch of graphs to distances, in a first column, and outputs.
 
     ``forest`` is the ensemble of ``network`` with its forest, if it has one.
     """
@@ -101,15 +101,14 @@ class DistanceModel(nn.Module):
         self.network, self.domain, self.forest = network, domain, forest
         self.training = network.training
 
-    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs outputs_and_one"]:
+    def forward(self, graph: GraphBatch) -> Float[Tensor, "graphs one_and_outputs"]:
         if self.domain.kind == "embedding":
-            vectors = self.network.embed(graph)
-            output = self.network.head(vectors)
+            output, vectors = self.network.predict_and_embed(graph)
         else:
             vectors, output = count_wl_colours(graph), self.network(graph)
         if self.forest is not None:
             output = self.forest.combine(output, graph)
-        return torch.cat([output, self.domain.distances(vectors)[:, None].to(output.dtype)], dim=1)
+        return torch.cat([self.domain.distances(vectors)[:, None].to(output.dtype), output], dim=1)
 
 
 def fit_domain(model: GraphModel, dataset: PackedDataset, split: Split) -> Domain | None:

@@ -97,9 +97,11 @@ class Ensemble(TrainedModel):
         each, distances = self._member_outputs(graphs, indices, device)
         columns, tables = self.decode(average_outputs(self.task, each), level), [self.task.decode(one) for one in each]
         for name, values in tables[0].items():
-            if not any(isinstance(value, str) for value in values):
-                numbers = torch.tensor([table[name] for table in tables])
-                columns[f"spread {name}"] = numbers.std(dim=0, correction=0).tolist()
+            if any(isinstance(value, list) for value in values):  # of different lengths
+                rows = zip(*(table[name] for table in tables), strict=True)
+                columns[f"spread {name}"] = [measure_spread(row) for row in rows]
+            elif not any(isinstance(value, str) for value in values):
+                columns[f"spread {name}"] = measure_spread([table[name] for table in tables])
         return columns | distance_column(distances)
 
     def _member_outputs(
@@ -177,8 +179,8 @@ class EnsembleModel(nn.Module):
         outputs = [member(graph) for member in self.members]
         if not self.with_distances:
             return self.combine(outputs)
-        distances = torch.stack([output[:, -1:] for output in outputs]).mean(dim=0)
-        return torch.cat([self.combine([output[:, :-1] for output in outputs]), distances], dim=1)
+        distances = torch.stack([output[:, :1] for output in outputs]).mean(dim=0)
+        return torch.cat([distances, self.combine([output[:, 1:] for output in outputs])], dim=1)
 
     def combine(self, outputs: Sequence[Outputs]) -> Outputs:
         """The outputs of the ensemble from those of its members."""
@@ -220,6 +222,11 @@ def load_models(
     output = ensemble.outputs(dataset, split.valid, pick_device(device))  # those of members are calibrated already
     calibration = fit_calibration(ensemble.task, output, dataset.targets[split.valid], temperature=1.0)
     return replace(ensemble, calibration=calibration)
+
+
+def measure_spread(members: Sequence[list[float]]) -> list[float]:
+    """The standard deviation of each number between the members."""
+    return torch.tensor(members).std(dim=0, correction=0).tolist()
 
 
 def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> Outputs:

@@ -290,7 +290,13 @@ def _check_digest(path: Path) -> None:
 
 
 def _load(model: TrainedModel | Path | str) -> TrainedModel:
-    return model if isinstance(model, TrainedModel) else load_model(model)
+    trained = model if isinstance(model, TrainedModel) else load_model(model)
+    if trained.task.level == "node":
+        raise InputError(
+            f"this {trained.name} cannot be exported: it predicts for nodes, whose number differs from graph to graph; "
+            "use `mnagt serve` or load_model"
+        )
+    return trained
 
 
 def _metadata(trained: TrainedModel) -> dict[str, str]:

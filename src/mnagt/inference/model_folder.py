@@ -129,13 +129,13 @@ class TrainedModel(HubMixin):
             return torch.zeros(0, self.task.num_outputs), torch.zeros(0)
         predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None, with_distances=True)
         both = compute_outputs(predictor, dataset, indices).cpu()
-        return both[:, :-1], both[:, -1]
+        return both[:, 1:], both[:, 0]
 
     def predictor(self, num_graphs: int | None = None, *, with_distances: bool = False) -> nn.Module:
         """The module from a batch to outputs: the model, or the ensemble with its forest.
 
         With ``num_graphs``, in the form that is fastest for so many graphs at once on a CPU. With ``with_distances``, a
-        last column holds how far graphs are from the training graphs.
+        first column holds how far graphs are from the training graphs.
         """
         network, predictor = self._fused() if num_graphs is not None and num_graphs <= FEW else self.model, None
         if self.forest is not None:
@@ -304,7 +304,7 @@ def _load(folder: Path) -> TrainedModel:
         settings = full_settings(name, content["model"]["settings"])
         features = from_dict(Features, content["features"], where="features")
         task = task_from_dict(content["task"])
-        definition = name, settings, features, task.num_outputs
+        definition = name, settings, features, task
         renamed = rename_weights(reorder_members(weights))
         renamed = add_tree_roots(renamed, settings.get("forest_trees", 0) * task.num_outputs)
         with torch.device("meta"), SkipInit(), parameters_up_to(SPARE_TENSORS + 2 * len(weights)):
@@ -353,10 +353,11 @@ def _missing_plugins(content: Any) -> list[str]:
 
 
 def _build(
-    name: str, settings: Mapping[str, Any], features: Features, outputs: int, weights: Mapping[str, Tensor]
+    name: str, settings: Mapping[str, Any], features: Features, task: Task, weights: Mapping[str, Tensor]
 ) -> tuple[GraphModel, RandomForest | None]:
     """The model and its forest, with as many rows in their tables as ``weights`` has."""
-    model, forest = build_or_explain(name, settings, features, outputs), RandomForest.from_settings(settings, outputs)
+    model = build_or_explain(name, settings, features, task.num_outputs, task.level)
+    forest = RandomForest.from_settings(settings, task.num_outputs)
     resize_tables(model, weights)
     if forest is not None:
         resize_tables(forest, select_prefix(FOREST, weights))

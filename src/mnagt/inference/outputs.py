@@ -1,9 +1,10 @@
 """Outputs of a model for the graphs of a data set."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -31,7 +32,15 @@ def compute_outputs(
         batches = [(chunk, reduce(model(batch))) for chunk, batch in dataset.batches(graphs, batch_size)]
     chunks, outputs = zip(*batches, strict=True)
     order = torch.cat(chunks).argsort()[position]
-    return torch.cat(outputs)[order.to(dataset.device)]
+    return join_outputs(outputs)[order.to(dataset.device)]
+
+
+def join_outputs(parts: Sequence[Tensor]) -> Tensor:
+    """The outputs for parts of the graphs, end to end; rows of targets of nodes are as wide as the largest graph."""
+    if len({part.shape[1:] for part in parts}) < 2:
+        return torch.cat(list(parts))
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([F.pad(part, (0, width - part.shape[1]), value=torch.nan) for part in parts])
 
 
 @contextmanager

@@ -4,14 +4,14 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import MOLECULES, are_molecules
-from mnagt.models.config import SklearnConfig, WidthConfig
+from mnagt.models.config import ReadoutConfig, SklearnConfig, WidthConfig
 from mnagt.models.counts import CountsConfig, counts
 from mnagt.models.descriptor_boosting import DescriptorBoostingConfig, descriptor_boosting
 from mnagt.models.gat import GatConfig, gat
@@ -41,6 +41,7 @@ from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
 from mnagt.models.wl_linear import WLLinearConfig, wl_linear
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.module_model import ModuleModel
+from mnagt.nn.node_model import is_network, make_node_model
 from mnagt.registry import add_entry, lookup
 from mnagt.settings import Settings, from_dict
 
@@ -201,7 +202,13 @@ def _resolve(name: str, settings: Mapping[str, Any], features: Features, outputs
     return config.resolve(features, outputs) if isinstance(config, WidthConfig) else config
 
 
-def build_model(name: str, settings: Mapping[str, Any], features: Features, outputs: int) -> GraphModel:
+def build_model(
+    name: str,
+    settings: Mapping[str, Any],
+    features: Features,
+    outputs: int,
+    level: Literal["graph", "node"] = "graph",
+) -> GraphModel:
     """A model with fresh weights.
 
     Args:
@@ -209,9 +216,10 @@ def build_model(name: str, settings: Mapping[str, Any], features: Features, outp
         settings: Those that differ from the model's defaults.
         features: The columns of nodes and edges that it reads; ``dataset.features``.
         outputs: Columns of its output; ``dataset.task.num_outputs``.
+        level: What it predicts for; ``dataset.task.level``.
 
     Returns:
-        A module from a ``GraphBatch`` to a tensor of shape [graphs, outputs].
+        A module from a ``GraphBatch`` to a tensor of shape [graphs, outputs]; for nodes, as ``NodeModel`` describes.
 
     >>> import torch
     >>> from mnagt import build_model, load_dataset
@@ -226,4 +234,14 @@ def build_model(name: str, settings: Mapping[str, Any], features: Features, outp
             f"{name} reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
             "molecules have, and these graphs have others; choose mnagt, gin or wl-linear"
         )
-    return MODELS[name].build(config, features, outputs)
+    model = MODELS[name].build(config, features, outputs)
+    if level == "graph":
+        return model
+    if not (isinstance(config, ReadoutConfig) and is_network(model)):
+        raise InputError(
+            f"{name} has no vectors of nodes that another readout could take, which targets of nodes need; choose "
+            "another model: mnagt, gps or gin"
+        )
+    if getattr(config, "descriptors", ()):
+        raise InputError("descriptors are of whole graphs, and the targets of nodes; leave out --descriptors")
+    return make_node_model(model, config.dim, outputs, getattr(config, "head_dropout", 0.0))

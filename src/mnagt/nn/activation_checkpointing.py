@@ -53,7 +53,7 @@ class CheckpointedModel(nn.Module):
         x, graph = self.model.encode(graph)
         for layer in self.model.layers:
             x = run_twice(layer, layer, x, graph)
-        return self.model.head(self.model.readout(x, graph))
+        return self.model.predict_from(x, graph)
 
 
 def _random_state(device: torch.device) -> Tensor:

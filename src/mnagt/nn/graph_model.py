@@ -72,6 +72,15 @@ class GraphModel(nn.Module):
             x = layer(x, graph)
         return self.readout(x, graph)
 
+    def predict_from(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs outputs"]:
+        """The outputs for what the last layer gives."""
+        return self.head(self.readout(x, graph))
+
+    def predict_and_embed(self, graph: GraphBatch) -> tuple[Float[Tensor, "graphs outputs"], GraphVectors]:
+        """As ``forward`` and ``embed``, in one pass."""
+        vectors = self.embed(graph)
+        return self.head(vectors), vectors
+
     def kernel_weights(self, graph: GraphBatch) -> list[Float[Tensor, "nodes kernels"]]:
         """How each node weighs its kernels, layer by layer, where layers do that."""
         weights = [layer.kernel_weights(x, graph) for layer, x, graph in self._layers_with_inputs(graph)]

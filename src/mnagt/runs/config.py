@@ -175,8 +175,8 @@ class RunConfig(Settings):
     targets: tuple[str, ...] | None = None
     """Columns to learn in a table or in graphs of your own, where they cannot be guessed."""
     task: Annotated[str, OneOf(TASK_CHOICES)] = "auto"
-    """What the columns of a table ask for: a class, yes or no to each, numbers, or numbers and bounds (>10); auto goes
-    by what they hold."""
+    """What the columns of a table ask for: a class, yes or no to each, numbers, numbers and bounds (>10), or a number
+    for each atom (node-regression); auto goes by what they hold."""
     table: TableConfig = TableConfig()
     """Settings of reading a table of molecules."""
     by_data: tuple[str, ...] = ()

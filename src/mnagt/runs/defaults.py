@@ -10,7 +10,7 @@ from typing import Any
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.smiles import guess_format
-from mnagt.data.readers.text_table import parse_table
+from mnagt.data.readers.text_table import find_level, parse_table
 from mnagt.data.registry import is_molecule_table
 from mnagt.data.splits import Split
 from mnagt.errors import InputError
@@ -28,10 +28,12 @@ _FIRST_LINES = 10
 """Lines of a table that tell whether it is one of reactions."""
 
 
-def default_model(dataset: str, source: Path | str | None = None, smiles: str | None = None) -> str:
+def default_model(
+    dataset: str, source: Path | str | None = None, smiles: str | None = None, task: str | None = None
+) -> str:
     """The model that is trained where none is named: that of the run ``source`` whose weights it starts from, else
-    ``mnagt-ensemble`` for tables of molecules and ``mnagt`` for other data, reactions in the column ``smiles`` among
-    them.
+    ``mnagt-ensemble`` for tables of molecules and ``mnagt`` for other data, reactions in the column ``smiles`` and
+    targets of atoms (``task``) among them.
 
     >>> default_model("MUTAG"), default_model("my.csv")
     ('mnagt', 'mnagt-ensemble')
@@ -39,7 +41,11 @@ def default_model(dataset: str, source: Path | str | None = None, smiles: str | 
     if source is not None:
         with suppress(InputError):  # a folder without settings of a run, or none: loading its model tells
             return read_run_config(Path(source).expanduser()).model
-    has_molecules = is_molecule_table(dataset) and not _has_reactions(Path(dataset).expanduser(), smiles)
+    has_molecules = (
+        is_molecule_table(dataset)
+        and find_level(task or "auto") == "graph"
+        and not _has_reactions(Path(dataset).expanduser(), smiles)
+    )
     return ENSEMBLE if has_molecules and source is None else RunConfig.model
 
 

@@ -29,6 +29,7 @@ from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import InputFile, Shard, check_unchanged, cut_shards, find_inputs, scan_file
 from mnagt.screening.shards import Screen, load_once, predict_chunk, prepare_chunk, screen_shard
 from mnagt.screening.writers import name_type
+from mnagt.tasks.target_column import parse_number
 
 PLAN, PROGRESS, BEST = "plan.json", "progress.json", "top.csv"
 """In the folder of the output: what was asked, the shards that are finished, and the best rows."""
@@ -211,10 +212,14 @@ def _find_added(
         columns_of_methane = predict_chunk(trained, prepared, reader.receive(), job)
     added = {name: name_type(values) for name, values in columns_of_methane.items() if name not in columns}
     note = list(added)[-1]
-    if config.by is not None and (config.by not in columns_of_methane or config.by == note):
-        numbers = [name for name in columns_of_methane if name not in (*smiles, note)]
+    numbers = [name for name, values in columns_of_methane.items() if name != note and not _is_text(values[0])]
+    if config.by is not None and config.by not in numbers:
         raise InputError(f"no column {quote(config.by)} of numbers (--by); there are: {join_names(numbers)}")
     return added | {note: "string"}
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and parse_number(value) is None
 
 
 def _check_plan(

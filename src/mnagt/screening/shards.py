@@ -97,7 +97,12 @@ def predict_chunk(
             graphs = descriptor_columns.with_descriptors(molecules.graphs, rows, screen.smiles, described)
         predictions = trained.predict(graphs, None, pick_device(screen.device), level=screen.config.level)
     selected = SelectedGraphs(molecules.graphs, molecules.kept, [], chunk.columns, molecules.kept, notes)
-    return selected.join(predictions)
+    return selected.join({name: list(map(_list_to_text, values)) for name, values in predictions.items()})
+
+
+def _list_to_text(value: Any) -> Any:
+    """Numbers of nodes as one text."""
+    return str(value) if isinstance(value, list) else value
 
 
 def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[str, list[Any]]]]:

@@ -45,6 +45,8 @@ STEPS = 32
 """Intervals that the path of integrated gradients begins with."""
 LIMITS = ("max_body", "max_graphs", "max_nodes", "max_explained", "max_edges", "max_text", "seconds")
 
+_NOT_FINITE = "the model gives no finite answer: values are far from those it was trained on"
+
 Rows = list[dict[str, Any]]
 Result = TypeVar("Result")
 
@@ -160,12 +162,12 @@ class Service:
             except InputError as error:
                 yield from [error] * len(parts)
                 continue
-            if self.domain is not None and output.isfinite().all():
-                self._count_graphs(self.domain, graphs, output[:, -1])
+            if self.domain is not None and self._is_finite(output):
+                self._count_graphs(self.domain, graphs, output[:, 0])
             yield from output.split([len(part) for part in parts])
 
     def _compute(self, graphs: PackedDataset, indices: Int[Tensor, "some"]) -> Float[Tensor, "some outputs"]:
-        """Outputs; and distances in a last column, if the model has a domain."""
+        """Outputs; and distances in a first column, if the model has a domain."""
         num, model = len(indices), self.model
         if not self.config.onnx:
             model = self.trained.predictor(num, with_distances=self.domain is not None)
@@ -179,6 +181,12 @@ class Service:
             for i, count in enumerate(counted.tolist()):
                 if count:
                     self.metrics.count(self._bin_sample(name, i), count)
+
+    def _is_finite(self, output: Float[Tensor, "graphs outputs"]) -> bool:
+        """Whether what ``_compute`` gives are finite numbers."""
+        if self.domain is None:
+            return self.trained.task.is_finite(output)
+        return bool(output[:, 0].isfinite().all()) and self.trained.task.is_finite(output[:, 1:])
 
     def measure_drift(self, samples: Mapping[str, float]) -> dict[str, float]:
         """The drift of each feature, from the samples of all worker processes."""
@@ -195,10 +203,11 @@ class Service:
 
     def _format(self, request: RequestGraphs, output: Float[Tensor, "graphs outputs"], level: float | None) -> Rows:
         """A JSON object for each graph, from what ``_compute`` gives."""
-        _check_finite(output)
+        if not self._is_finite(output):
+            raise InputError(_NOT_FINITE)
         distances = None
         if self.domain is not None:
-            output, distances = output[:, :-1], output[:, -1]
+            output, distances = output[:, 1:], output[:, 0]
         last = distance_column(distances)
         if request.functions:
             suggestions = self.trained.suggest(output)
@@ -261,6 +270,7 @@ class Service:
             "features": asdict(trained.model.features),
             "is_calibrated": trained.calibration is not None,
             "gives_distances": self.domain is not None,
+            "explains": trained.task.level == "graph",
             "limits": {name: getattr(config, name) for name in LIMITS} | {"nodes_in_one_graph": config.max_graph_nodes},
             "version": __version__,
         }
@@ -296,7 +306,7 @@ async def _unless_gone(result: Coroutine[Any, Any, Result], request: Request) ->
 
 def _check_finite(values: Float[Tensor, "..."]) -> None:
     if not values.isfinite().all():
-        raise InputError("the model gives no finite answer: values are far from those it was trained on")
+        raise InputError(_NOT_FINITE)
 
 
 def _round(values: Float[Tensor, "..."]) -> list:

@@ -6,12 +6,14 @@ from typing import Any
 
 from mnagt.errors import InputError
 from mnagt.registry import TASK_CHOICES, add_entry, lookup
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, IntervalCoverage, Suggestion, Task
+from mnagt.tasks.base import NO_CLASS, IntervalCoverage, Suggestion, Task
 from mnagt.tasks.censored import CensoredRegression
 from mnagt.tasks.columns import MultiLabel
 from mnagt.tasks.evidential import Evidential
+from mnagt.tasks.explained_output import ExplainedOutput
 from mnagt.tasks.mean_variance import MeanVariance
 from mnagt.tasks.mixed import Mixed
+from mnagt.tasks.node_regression import NodeRegression
 from mnagt.tasks.quantile import QuantileRegression
 from mnagt.tasks.regression import Regression
 from mnagt.tasks.single_label import SingleLabel
@@ -31,6 +33,7 @@ __all__ = [
     "MeanVariance",
     "Mixed",
     "MultiLabel",
+    "NodeRegression",
     "QuantileRegression",
     "Regression",
     "SingleLabel",
@@ -48,7 +51,7 @@ __all__ = [
 TASKS: dict[str, type[Task]] = {
     task.kind: task
     for task in (
-        *(SingleLabel, MultiLabel, Regression, CensoredRegression),
+        *(SingleLabel, MultiLabel, Regression, CensoredRegression, NodeRegression),
         *(MeanVariance, QuantileRegression, Evidential),
         *(Mixed, SubTokens, Unlabelled),
     )

@@ -2,8 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import ClassVar, Literal, NamedTuple
 
@@ -14,31 +14,13 @@ from torch import Tensor
 from mnagt.errors import InputError, quote
 from mnagt.metrics import LOWER_IS_BETTER, Reliability, bootstrap_intervals
 from mnagt.settings import check_constraints
+from mnagt.tasks.explained_output import ExplainedOutput, Output
 from mnagt.tasks.target_column import TargetColumn
 
 NO_CLASS = -100
 """The class of a graph whose label is missing: cross entropy ignores it."""
 
-Output = Float[Tensor, "graphs outputs"]
-"""What a model gives for each graph."""
 ScoreGroups = list[Float[Tensor, "group_size"]]
-Score = Callable[[Output], Float[Tensor, "graphs"]]
-
-
-@dataclass(frozen=True)
-class ExplainedOutput:
-    """The number that an explanation divides among the nodes of a graph."""
-
-    name: str
-    """The class, target or words that it is about."""
-    unit: str
-    """The unit of ``score``."""
-    score: Score
-    """The number itself, from the outputs of a model."""
-    confidence: Score
-    """How much of the prediction is left in other outputs, from 0 to 1: of classes, their probability."""
-    is_number: bool = False
-    """Whether it is a number, whose change in either direction is a change of the prediction."""
 
 
 class IntervalCoverage(NamedTuple):
@@ -71,6 +53,8 @@ class Task(ABC):
     """The score by which the best epoch is chosen."""
     is_labelled: ClassVar[bool] = True
     """Whether graphs have targets, so that a model can be trained."""
+    level: ClassVar[Literal["graph", "node"]] = "graph"
+    """What has a target: each graph, or each of its nodes."""
     has_probability: ClassVar[bool] = True
     """Whether outputs are logits, which a temperature can calibrate."""
     link: ClassVar[Literal["identity", "logit", "log"] | None] = "identity"
@@ -155,6 +139,10 @@ class Task(ABC):
     def describe_precision(self, graphs: int) -> str:
         """How precise a score on so many graphs is, by the usual approximations: for people."""
         return "its scores are uncertain"
+
+    def comparable_targets(self, target: Tensor) -> Tensor:
+        """Targets that are equal for copies of a graph whose nodes have another order."""
+        return target
 
     # Training
 
@@ -258,6 +246,10 @@ class Task(ABC):
     def reduce_output(self, output: Tensor) -> Tensor:
         """The part of outputs that ``scores`` needs: only this is kept while a whole part is evaluated."""
         return output
+
+    def is_finite(self, output: Tensor) -> bool:
+        """Whether all predictions are finite numbers."""
+        return bool(output.isfinite().all())
 
     def is_better(self, score: float, than: float | None) -> bool:
         """Whether ``score`` improves on ``than``. NaN is better than None, and worse than any number."""
@@ -363,17 +355,11 @@ class Task(ABC):
         """The targets in these columns, a row for each graph; ``missing_target`` where a cell is empty."""
         raise InputError(f"targets of kind {self.kind!r} cannot be read from a table")
 
-
-def choose_outputs(
-    target: str | None, names: tuple[Sequence[str], ...], kind: str, default: Int[Tensor, "graphs"]
-) -> list[int]:
-    """For each graph the index of ``target`` in one of the lists of names, or ``default`` without a target."""
-    if target is None:
-        return default.tolist()
-    for candidates in names:
-        if target in candidates:
-            return [list(candidates).index(target)] * len(default)
-    raise InputError(f"the model has no {kind} {quote(target)}; choose one of: {', '.join(names[-1])}")
+    def parse_node_targets(
+        self, columns: Sequence[TargetColumn], sizes: Sequence[int], nodes: str = "nodes"
+    ) -> Float[Tensor, "graphs cells"]:
+        """As ``parse_targets`` for graphs with so many ``nodes`` (atoms); an error where a cell does not fit them."""
+        raise InputError(f"a node has no target of its own: the task is {self.kind}")
 
 
 @lru_cache(maxsize=64)

@@ -14,15 +14,8 @@ from torch import Tensor
 from mnagt import metrics
 from mnagt.errors import InputError, join_names, quote
 from mnagt.settings import OneOf
-from mnagt.tasks.base import (
-    ExplainedOutput,
-    ScoreGroups,
-    Task,
-    choose_outputs,
-    constant,
-    describe_each,
-    divide,
-)
+from mnagt.tasks.base import ScoreGroups, Task, constant, describe_each, divide
+from mnagt.tasks.explained_output import ExplainedOutput, choose_outputs
 from mnagt.tasks.target_column import TargetColumn, parse_binary
 
 Labels = Float[Tensor, "graphs labels"]

@@ -10,19 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mnagt.metrics import Reliability
-from mnagt.tasks.base import (
-    NO_CLASS,
-    ExplainedOutput,
-    IntervalCoverage,
-    Output,
-    ScoreGroups,
-    Task,
-    choose_outputs,
-    describe_each,
-    divide,
-)
+from mnagt.tasks.base import NO_CLASS, IntervalCoverage, ScoreGroups, Task, describe_each, divide
 from mnagt.tasks.censored import CensoredRegression
 from mnagt.tasks.columns import MultiLabel, check_target_weights
+from mnagt.tasks.explained_output import ExplainedOutput, Output, choose_outputs
 from mnagt.tasks.guess import MIXED, guess_column
 from mnagt.tasks.regression import Regression
 from mnagt.tasks.single_label import SingleLabel

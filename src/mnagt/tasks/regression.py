@@ -11,8 +11,9 @@ from torch import Tensor
 from mnagt import metrics
 from mnagt.errors import InputError
 from mnagt.settings import OneOf
-from mnagt.tasks.base import ExplainedOutput, IntervalCoverage, ScoreGroups, Task, choose_outputs, constant, divide
+from mnagt.tasks.base import IntervalCoverage, ScoreGroups, Task, constant, divide
 from mnagt.tasks.columns import ColumnTask
+from mnagt.tasks.explained_output import ExplainedOutput, choose_outputs
 from mnagt.tasks.target_column import parse_number
 from mnagt.tasks.target_transform import TRANSFORMS, apply_transform, fit_knots, invert_transform
 

@@ -12,16 +12,8 @@ from torch import Tensor
 
 from mnagt import metrics
 from mnagt.errors import InputError, join_names, quote
-from mnagt.tasks.base import (
-    NO_CLASS,
-    ExplainedOutput,
-    ScoreGroups,
-    Task,
-    choose_outputs,
-    constant,
-    describe_each,
-    divide,
-)
+from mnagt.tasks.base import NO_CLASS, ScoreGroups, Task, constant, describe_each, divide
+from mnagt.tasks.explained_output import ExplainedOutput, choose_outputs
 from mnagt.tasks.target_column import TargetColumn, fold_class, parse_class
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from torch import Tensor
 from mnagt import metrics
 from mnagt.errors import InputError, quote
 from mnagt.settings import PositiveInt
-from mnagt.tasks.base import NO_CLASS, ExplainedOutput, Output, Suggestion, Task, divide
+from mnagt.tasks.base import NO_CLASS, Suggestion, Task, divide
+from mnagt.tasks.explained_output import ExplainedOutput, Output
 
 UNKNOWN, END = "__UNK__", "__EOS__"
 

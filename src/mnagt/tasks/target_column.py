@@ -12,7 +12,7 @@ from mnagt.errors import InputError, quote
 
 _log = logging.getLogger(__name__)
 
-Value = TypeVar("Value", bound=float)
+Value = TypeVar("Value")
 
 MISSING = ("", "nan", "na", "n/a", "#n/a", "null")
 """Texts, in lower case, that stand for a missing value."""

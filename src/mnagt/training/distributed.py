@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch, Padding
-from mnagt.inference.outputs import Reduce, compute_outputs
+from mnagt.inference.outputs import Reduce, compute_outputs, join_outputs
 from mnagt.nn.norms import synchronise_batch_norms
 
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -118,7 +118,7 @@ class Ranks:
         shards = self.shards(dataset, graphs)
         shard = shards[self.rank]
         computed = compute_outputs(model, dataset, shard if len(shard) else graphs[:1], batch_size, reduce)
-        gathered = torch.cat(self.gather(computed[: len(shard)]))
+        gathered = join_outputs(self.gather(computed[: len(shard)]))
         return gathered[torch.cat(shards).argsort()[position].to(gathered.device)]
 
     def broadcast_from_rank0(self, make: Callable[[], T]) -> T:

@@ -139,13 +139,13 @@ def fit_model(
         dataset, features = source.align(dataset), source.model.features
     settings = resolve_settings(config.model, config.settings, features, task.num_outputs)
     config, members, seconds = replace(config, settings=settings), {}, 0.0
-    if MODELS[config.model].is_joined:
+    if MODELS[config.model].is_joined and task.level == "graph":
         problems, start = list_problems(config, dataset, split, task, should_stop), time.monotonic()
         chosen, members = ranks.broadcast_from_rank0(lambda: fit_members(problems))
         config, seconds = replace(config, settings=settings | chosen), time.monotonic() - start
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
-        model = build_or_explain(config.model, config.settings, features, task.num_outputs)
+        model = build_or_explain(config.model, config.settings, features, task.num_outputs, task.level)
     common: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "reporter": reporter}
     common |= {"should_stop": should_stop, "ranks": ranks}
     if MODELS[config.model].is_fitted_by_sklearn:

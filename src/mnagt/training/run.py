@@ -136,7 +136,10 @@ def _read_arguments(
         recipe = find_recipe(str(name), options.get("model"))
         log_recipe(recipe)
         if recipe == "none":
-            options = {"model": default_model(str(name), options.get("init_from"), options.get("smiles")), **options}
+            options = {
+                "model": default_model(str(name), options.get("init_from"), options.get("smiles"), options.get("task")),
+                **options,
+            }
     config = apply_options(replace(read_recipe(recipe), dataset=str(name)), options)
     return (leave_open(config, options) if recipe == "none" else config), packed
 
@@ -167,6 +170,8 @@ def resolve_run(config: RunConfig, dataset: PackedDataset | None) -> tuple[RunCo
             config = replace(config, dataset=str(path.resolve()), table=table)
     if not dataset.task.is_labelled:
         raise InputError(f"{dataset.name}: no targets to learn from; {where}")
+    if dataset.task.level == "node":
+        logger.info("a number is learned for each node, from its own vector: readouts and WL features are left out")
     config = inherit_settings(config)
     return replace(config, settings=full_settings(config.model, config.settings)), dataset
 

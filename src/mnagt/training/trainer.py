@@ -147,7 +147,7 @@ class Trainer:
         self.at = Position()
         self.best: dict[str, Tensor] = {}
         can_capture = ops.is_usable(self.device) and self.dataset.is_resident and not ranks.is_distributed
-        self._is_captured = config.cuda_graphs == "auto" and can_capture
+        self._is_captured = config.cuda_graphs == "auto" and can_capture and task.level == "graph"
         self._saved = self._counted = time.monotonic()
 
     def run(self) -> Position:

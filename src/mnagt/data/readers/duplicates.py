@@ -45,6 +45,7 @@ def count_duplicates(dataset: PackedDataset) -> DuplicateCounts:
 
 def has_conflict(dataset: PackedDataset) -> Bool[Tensor, "graphs"]:
     """Which graphs are the first of several copies with different targets; missing targets differ from none."""
+    dataset = replace(dataset, targets=dataset.task.comparable_targets(dataset.targets))
     assert dataset.same_as is not None
     target = dataset.targets.double().reshape(len(dataset), -1).where(~_is_missing(dataset), torch.nan)
     index = dataset.same_as[:, None].expand_as(target)

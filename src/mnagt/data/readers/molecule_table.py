@@ -30,7 +30,14 @@ from mnagt.data.readers.smiles import (
     read_smiles,
 )
 from mnagt.data.readers.split_columns import SplitColumn, announce_unused, encode_split_column, find_part_columns
-from mnagt.data.readers.text_table import Table, join_tables, read_row_weights, read_table, read_targets
+from mnagt.data.readers.text_table import (
+    Table,
+    join_tables,
+    read_node_targets,
+    read_row_weights,
+    read_table,
+    read_targets,
+)
 from mnagt.data.splits import PARTS
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError, quote
@@ -97,7 +104,7 @@ def read_molecules(
         targets: The target columns, where they cannot be guessed.
         task: 'single-label', 'multi-label', 'regression', or a task that the targets must fit. 'auto': one column of
             two values or of texts is single-label, several columns of 0 and 1 are multi-label, other numbers are
-            regression.
+            regression. 'node-regression': each cell lists a number for each atom, in the order of the SMILES.
         group: The column that a split reads; see ``load_dataset``.
         descriptors: Columns of numbers that a model reads beside the graph.
         options: How the table is read: what is done about duplicates.
@@ -113,30 +120,39 @@ def read_molecules(
     parts, split_column = find_part_columns(table), group.name if group else columns[0]
     weights = (options.row_weights,) if options.row_weights else ()
     names = table.find_target_columns(targets, (*columns, split_column, *parts, *descriptors, *weights))
-    if given := [name for name in names if name in descriptors]:
-        raise InputError(
-            f"{table.label}: {quote(given[0])} is a target and a descriptor, so that a model would be told what it has "
-            "to predict; name the columns to read: --descriptors a,b"
-        )
+    _check_descriptors(table, names, descriptors)
     announce_unused(table, [name for name in parts if name not in (*names, split_column)])
-    task, values, has_target = read_targets(table, names, task)
+    task, values, has_target = read_targets(table, names, task, may_be_of_nodes=True)
     smiles_rows = table.read_rows(columns)
     row_format = guess_format(smiles_rows)
     if row_format.is_reaction:
+        if task.level == "node":
+            raise InputError(f"{table.label}: targets of atoms are of molecules, and {columns[0]} holds reactions")
         _log.info("%s: %s holds reactions, read as condensed graphs", table.label, columns[0])
     graphs, is_kept = _read_graphs(table.name, smiles_rows, row_format, has_target)
     refused = _explain_refused(table, names, smiles_rows, row_format, has_target, is_kept)
     indices = torch.from_numpy(np.flatnonzero(is_kept))
-    dataset = replace(graphs, name=table.name, task=task, targets=values[indices])
+    dataset, rows = replace(graphs, name=table.name, task=task), table.select(indices.tolist())
+    of_nodes = task.level == "node"
+    values = read_node_targets(task, rows, names, graphs.sizes.tolist(), "atoms") if of_nodes else values[indices]
+    dataset = replace(dataset, targets=values)
     molecules = MoleculeTable(dataset, table, ",".join(columns), names, indices, refused)
     if not len(indices):
         raise InputError(f"{molecules}; nothing is left")
-    rows = table.select(indices.tolist())
     dataset = with_descriptors(dataset, rows, columns, descriptors, options.descriptor_file)
     molecules = replace(molecules, dataset=dataset)
     if refused:
         _log.warning("%s", molecules)
     return _resolve_rows(molecules, part, group, options)
+
+
+def _check_descriptors(table: Table, targets: Sequence[str], descriptors: Sequence[str]) -> None:
+    """Refuse a column that is both."""
+    if given := [name for name in targets if name in descriptors]:
+        raise InputError(
+            f"{table.label}: {quote(given[0])} is a target and a descriptor, so that a model would be told what it has "
+            "to predict; name the columns to read: --descriptors a,b"
+        )
 
 
 def _read_parts(path: Path, options: TableConfig) -> tuple[Table, Int[Tensor, "rows"] | None]:

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -311,14 +311,24 @@ def _make_table(path: Path, names: Sequence[str], rows: list[list[str]], lines: 
     return Table(str(path), dict(zip(names, columns, strict=True)), lines[: len(rows)])
 
 
-def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[Task, Tensor, Bool[np.ndarray, "rows"]]:
+def read_targets(
+    table: Table, names: Sequence[str], task: str | Task, *, may_be_of_nodes: bool = False
+) -> tuple[Task, Tensor, Bool[np.ndarray, "rows"]]:
     """The task, the targets of each row of the table, and which rows have any.
 
     ``task`` is one of ``TASK_CHOICES`` ('auto' guesses it from the columns ``names``), or a task that they must fit.
+    With ``may_be_of_nodes`` these may be of nodes; ``read_node_targets`` then reads them when the graphs are known.
     """
     if not names:
         return Unlabelled(), torch.zeros(len(table), 0), np.ones(len(table), bool)
-    columns = [convert_decimal_commas(read_column(table, name)) for name in names]
+    columns = [read_column(table, name) for name in names]
+    if find_level(task) == "graph":
+        columns = [convert_decimal_commas(column) for column in columns]
+    elif not may_be_of_nodes:
+        raise InputError(
+            f"{table.label}: targets of nodes are read from tables of molecules ({', '.join(TABLES)}); give others in "
+            "Python: from_graphs(graphs, targets, task='node-regression')"
+        )
     if isinstance(task, str):
         for column in columns:
             if not column.values:
@@ -330,6 +340,20 @@ def read_targets(table: Table, names: Sequence[str], task: str | Task) -> tuple[
         task = lookup(TASKS, kind, "task").from_columns(columns)
         _report_outliers(task, columns)
     return task, task.parse_targets(columns), has_any_target(table, names)
+
+
+def find_level(task: str | Task) -> Literal["graph", "node"]:
+    """What has a target: each graph, or each of its nodes."""
+    if isinstance(task, str):
+        return "graph" if task == "auto" else lookup(TASKS, task, "task").level
+    return task.level
+
+
+def read_node_targets(
+    task: Task, table: Table, names: Sequence[str], sizes: Sequence[int], nodes: str
+) -> Float[Tensor, "graphs cells"]:
+    """The targets of the nodes of each row's graph, which has so many ``nodes`` (atoms)."""
+    return task.parse_node_targets([read_column(table, name) for name in names], sizes, nodes)
 
 
 def _report_outliers(task: Task, columns: Sequence[TargetColumn]) -> None:

@@ -156,7 +156,8 @@ async function predict(event) {
     state.request = { ...readInput(), ...level };
     const { predictions } = await call(`${prefix}/predict`, state.request);
     listPredictions(predictions);
-    await explain(predictions.findIndex((prediction) => !isUnread(prediction)));
+    if (explains()) await explain(predictions.findIndex((prediction) => !isUnread(prediction)));
+    else element("result").hidden = true;
     element("status").textContent = "";
   } catch (error) {
     element("predictions").hidden = element("result").hidden = true;
@@ -179,8 +180,11 @@ const format = (value) =>
   : Array.isArray(value) ? value.map((each) => (each && each.name ? `${each.name} (${format(each.p)})` : format(each))).join(", ")
   : String(value);
 
+// Predictions of nodes are listed and not explained.
+const explains = () => state.model?.explains !== false;
+
 function listPredictions(predictions) {
-  element("predictions").hidden = predictions.length < 2;
+  element("predictions").hidden = predictions.length < 2 && explains();
   const names = Object.keys(predictions.find((prediction) => !isUnread(prediction))).slice(0, 9);
   const [head, body] = [element("predictions").querySelector("thead"), element("predictions").querySelector("tbody")];
   const input = inputName(0) !== null;
@@ -193,7 +197,7 @@ function listPredictions(predictions) {
     const button = make("button", { type: "button", class: "plain", "aria-label": `Show ${inputName(row) ?? format(prediction.function)}` }, "show");
     button.addEventListener("click", () => explain(row).catch(showError));
     const cells = names.map((name) => make("td", {}, format(prediction[name])));
-    return make("tr", {}, ...(input ? [make("td", { class: "input", title: inputName(row) }, inputName(row))] : []), ...cells, make("td", {}, button));
+    return make("tr", {}, ...(input ? [make("td", { class: "input", title: inputName(row) }, inputName(row))] : []), ...cells, make("td", {}, ...(explains() ? [button] : [])));
   }));
 }
 
