@@ -299,7 +299,7 @@ def set_up_process(config: ServeConfig) -> None:
 def uvicorn_options(config: ServeConfig) -> dict[str, Any]:
     """The options of uvicorn that keep the limits of ``config``."""
     return {
-        "http": partial(TimedProtocol, header_seconds=config.header_seconds),
+        "http": partial(TimedProtocol, header_seconds=config.header_seconds, response_seconds=config.response_seconds),
         "ws": "none",
         "timeout_keep_alive": config.idle_seconds,
         "timeout_graceful_shutdown": config.shutdown_seconds,

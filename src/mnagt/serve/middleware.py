@@ -170,32 +170,42 @@ def is_trusted(host: str, config: ServeConfig) -> bool:
 
 
 class TimedProtocol(H11Protocol):
-    """Closes connections that do not send the head of a request within ``header_seconds``."""
+    """Closes connections whose clients do not send the head of a request within ``header_seconds``, or do not read what
+    they are sent within ``response_seconds``."""
 
-    def __init__(self, *args: Any, header_seconds: float, **options: Any) -> None:
+    def __init__(self, *args: Any, header_seconds: float, response_seconds: float, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._header_seconds = header_seconds
-        self._timer: asyncio.TimerHandle | None = None
+        self._header_seconds, self._response_seconds = header_seconds, response_seconds
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._start_timer()
+        transport.set_write_buffer_limits(high=1)  # writing is paused as soon as the system takes no more
+        self._start_timer("head", self._header_seconds)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._stop_timer()
-        elif self._timer is None:
-            self._start_timer()
+            self._stop_timer("head")
+        elif "head" not in self._timers:
+            self._start_timer("head", self._header_seconds)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_timer("response", self._response_seconds)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_timer("response")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        for name in list(self._timers):
+            self._stop_timer(name)
         super().connection_lost(exc)
 
-    def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(self._header_seconds, self.transport.abort)
+    def _start_timer(self, name: str, seconds: float) -> None:
+        self._timers[name] = self.loop.call_later(seconds, self.transport.abort)
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _stop_timer(self, name: str) -> None:
+        if timer := self._timers.pop(name, None):
+            timer.cancel()
