@@ -154,6 +154,16 @@ def test_metrics_are_summed_over_processes(tmp_path, monkeypatch):
     assert "\nmnagt_workers 1\n" in text
 
 
+def test_metrics_are_written_again_after_a_full_disk(tmp_path, caplog):
+    metrics, folder = Metrics(tmp_path / "later"), tmp_path / "later"
+    metrics.save()
+    metrics.save()
+    assert caplog.text.count("metrics of the worker processes are not written") == 1
+    folder.mkdir()
+    metrics.save()
+    assert len(list(folder.glob("*.json"))) == 1
+
+
 def test_the_parent_of_worker_processes_loads_no_model(molecules, tmp_path, monkeypatch):
     molecules.save(tmp_path / "model")
     started = []

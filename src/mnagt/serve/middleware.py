@@ -57,9 +57,9 @@ def refuse(path: str, detail: str, status: int, headers: Mapping[str, str] | Non
 class Middleware:
     """Refuses requests for other hosts and requests beyond the limits; adds headers and an id; counts and logs."""
 
-    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics) -> None:
-        self.app, self.config, self.metrics = app, config, metrics
-        self.callers, self.computing = Callers(config), 0
+    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics, callers: Callers) -> None:
+        self.app, self.config, self.metrics, self.callers = app, config, metrics, callers
+        self.computing = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
