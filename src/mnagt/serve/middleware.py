@@ -37,6 +37,8 @@ OPEN = {
 """Paths for which no token is needed: the page and the probes."""
 SERVICE = "mnagt.service"
 """The key in a request's scope for the service that answers it."""
+MIN_CHUNK, FREE_CHUNKS = 16, 1000
+"""Bytes of the chunks of a body, on average at least; how many may be smaller. Each costs as much to read."""
 
 _access = logging.getLogger("mnagt.access")
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -171,12 +173,14 @@ def is_trusted(host: str, config: ServeConfig) -> bool:
 
 class TimedProtocol(H11Protocol):
     """Closes connections whose clients do not send the head of a request within ``header_seconds``, or do not read what
-    they are sent within ``response_seconds``."""
+    they are sent within ``response_seconds``. Bodies in tiny chunks are refused."""
 
     def __init__(self, *args: Any, header_seconds: float, response_seconds: float, **options: Any) -> None:
         super().__init__(*args, **options)
         self._header_seconds, self._response_seconds = header_seconds, response_seconds
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._read_event, self._chunks, self._bytes = self.conn.next_event, 0, 0
+        self.conn.next_event = self._count_chunks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -189,6 +193,17 @@ class TimedProtocol(H11Protocol):
             self._stop_timer("head")
         elif "head" not in self._timers:
             self._start_timer("head", self._header_seconds)
+
+    def _count_chunks(self) -> Any:
+        """The next event of h11."""
+        event = self._read_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks, self._bytes = self._chunks + 1, self._bytes + len(event.data)
+            if self._bytes < MIN_CHUNK * (self._chunks - FREE_CHUNKS):
+                raise h11.RemoteProtocolError("tiny chunks")
+        return event
 
     def pause_writing(self) -> None:
         super().pause_writing()
