@@ -59,8 +59,8 @@ class Callers:
             raise InputError(f"{config.tokens}: [default] is the caller of MNAGT_TOKEN; give it another name")
         callers |= {"default": Caller(config.token)} if config.token else {}
         for name, caller in callers.items():
-            if not re.fullmatch(r"[!-~]+", caller.token):
-                raise InputError(f"the token of {name} has blanks or characters beyond ASCII; make another one")
+            if caller.token != caller.token.strip() or not caller.token.isprintable():
+                raise InputError(f"the token of {name} has a line break, or a blank at an end: no header can hold it")
         self._tokens = {name: f"Bearer {caller.token}".encode() for name, caller in callers.items()}
         self._rates = {name: caller.per_minute / config.workers for name, caller in callers.items()}
         self._sizes = {name: max(1.0, rate) for name, rate in self._rates.items()}
