@@ -260,7 +260,7 @@ def test_the_command_writes_what_it_is_asked_for(tmp_path, capsys):
 @pytest.mark.usefixtures("_symbols")
 def test_the_example_in_the_docs_runs(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
-    example, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    example, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     run = train(RunConfig("MUTAG", "gin", SMALL, TrainConfig(epochs=1)))
     export_onnx(run.trained, tmp_path / "mine.onnx")
     monkeypatch.chdir(tmp_path)

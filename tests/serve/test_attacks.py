@@ -62,6 +62,21 @@ def test_a_body_of_many_errors_is_refused_at_the_first(at, path, body):
     assert seconds < 0.25
 
 
+def test_a_body_in_tiny_chunks_is_refused(at):
+    """A megabyte of them costs seconds of the event loop, though none is large."""
+
+    def send(text: str, size: int) -> httpx.Response:
+        body = text.encode()
+        pieces = (body[start : start + size] for start in range(0, len(body), size))
+        return httpx.post(f"{at}/predict", content=pieces, headers={"Content-Type": "application/json"}, timeout=60)
+
+    good = json.dumps({"smiles": ["C"]})
+    assert send(good, 1).status_code == 200
+    assert send(good + " " * 100_000, 50).status_code == 200
+    refused = send(good + " " * 5_000, 1)
+    assert (refused.status_code, refused.text) == (400, "Invalid HTTP request received.")
+
+
 def test_code_beyond_the_limits_is_refused_before_it_is_parsed(start, namer):
     at = start(namer)
     answer, seconds = processor_seconds(lambda: httpx.post(f"{at}/predict", json=CODE_FLOOD, timeout=60))

@@ -97,7 +97,8 @@ def test_a_bucket_fills_up_in_a_minute(tokens):
         ('[a]\ntoken = "0123456789abcdef"\nper_minute = 0', "tokens.toml: a: per_minute must be above 0"),
         ('[a]\ntoken = "0123456789abcdef"\nrate = 1', "no setting 'rate'"),
         ('[a]\ntoken = "0123456789abcdef"\n[b]\ntoken = "0123456789abcdef"', "two callers have the same token"),
-        ("a = 1", "expected a table of settings"),
+        ('a = "0123456789abcdef"', r"a: expected a table, \[a\] with token"),
+        ('[a]\ntoken = ["0123456789abcdef"]', r"a: expected a table, \[a\] with token"),
         ("[a]\nper_minute = 6", "tokens.toml: a: no token in it"),
         ("[a", "not TOML"),
     ],
@@ -107,6 +108,36 @@ def test_a_file_of_tokens_that_cannot_be_read_is_refused_without_telling_any(tmp
     with pytest.raises(InputError, match=message) as refusal:
         read_callers(tmp_path / "tokens.toml")
     assert "0123456789" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", [None, "", "[a", 'a = "0123456789abcdef"'])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_is_served_without_the_file_of_tokens(content, workers, molecules, tmp_path, capsys):
+    if content is not None:
+        (tmp_path / "tokens.toml").write_text(content)
+    molecules.save(tmp_path / "model")
+    words = ["--tokens", str(tmp_path / "tokens.toml"), "--workers", str(workers)]
+    assert main(["serve", str(tmp_path / "model"), *words]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, "tokens.toml" in printed.err, "0123456789" in printed.err) == ("", True, False)
+
+
+@pytest.mark.parametrize("token", ["0123456789abcdef\n", " 0123456789abcdef", "01234567\n89abcdef"])
+def test_a_token_that_no_header_holds_is_refused(token):
+    with pytest.raises(InputError, match="the token of default has a line break, or a blank"):
+        Callers(ServeConfig(token=token))
+
+
+def test_the_caller_of_the_environment_is_not_in_the_file(tmp_path):
+    (tmp_path / "tokens.toml").write_text('[default]\ntoken = "0123456789abcdef"')
+    with pytest.raises(InputError, match=r"\[default\] is the caller of MNAGT_TOKEN"):
+        Callers(ServeConfig(tokens=str(tmp_path / "tokens.toml"), token="of-the-environment"))
+
+
+def test_a_rate_may_be_less_than_one_a_minute(tmp_path):
+    (tmp_path / "tokens.toml").write_text('[a]\ntoken = "0123456789abcdef"\nper_minute = 0.5')
+    callers = Callers(ServeConfig(tokens=str(tmp_path / "tokens.toml")), lambda: 0.0)
+    assert [callers.count("a") for _ in range(2)] == [0, pytest.approx(120)]
 
 
 def test_pages_of_other_sites_may_ask_where_that_is_allowed(start, molecules, at):

@@ -73,6 +73,26 @@ def test_slow_senders_do_not_keep_the_service_from_ending(molecules):
         each.close()
 
 
+def test_clients_that_do_not_read_are_sent_away(start, molecules):
+    """They would hold a place among the requests that may wait for ever, with responses that fill all buffers."""
+    at = start(molecules, max_waiting=2, response_seconds=2.0)
+    smiles = {"name": "smiles", "shape": [1], "datatype": "BYTES", "data": ["C"]}
+    body = json.dumps({"id": "x" * 900_000, "inputs": [smiles]}).encode()  # the response has the id too
+    head = b"POST /v2/models/mnagt/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    senders = ThreadPoolExecutor(2)
+    held = [connect(at, b"") for _ in range(2)]
+    sent = [senders.submit(each.sendall, (head + body) * 30) for each in held]
+    statuses, begin = [], time.monotonic()
+    while time.monotonic() - begin < 20 and statuses[-3:] != [429, 200, 200]:
+        statuses.append(httpx.post(f"{at}/predict", json={"smiles": ["C"]}).status_code)
+        time.sleep(0.2)
+    for each in held:
+        each.close()
+    senders.shutdown()
+    assert statuses[-3:] == [429, 200, 200]
+    assert all(isinstance(each.exception(), ConnectionError) for each in sent)
+
+
 def test_more_than_may_wait_are_refused_before_they_are_read(start, molecules):
     at = start(molecules, max_waiting=2)
     held = [connect(at, HEAD + b"Content-Length: 99\r\n\r\n{") for _ in range(2)]
@@ -132,6 +152,16 @@ def test_metrics_are_summed_over_processes(tmp_path, monkeypatch):
     text = first.to_text()
     assert "\nmnagt_graphs_total 7\n" in text
     assert "\nmnagt_workers 1\n" in text
+
+
+def test_metrics_are_written_again_after_a_full_disk(tmp_path, caplog):
+    metrics, folder = Metrics(tmp_path / "later"), tmp_path / "later"
+    metrics.save()
+    metrics.save()
+    assert caplog.text.count("metrics of the worker processes are not written") == 1
+    folder.mkdir()
+    metrics.save()
+    assert len(list(folder.glob("*.json"))) == 1
 
 
 def test_the_parent_of_worker_processes_loads_no_model(molecules, tmp_path, monkeypatch):

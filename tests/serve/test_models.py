@@ -97,6 +97,37 @@ def test_shares_that_make_no_sense_leave_the_newest_version(root, content, caplo
         service.close()
 
 
+def test_a_damaged_file_of_shares_leaves_them_as_they_are(root, caplog):
+    """It must not send all requests to a version that is on trial."""
+    shares = root / "active" / "shares.json"
+    shares.write_text('{"9": 0.9, "10": 0.1}')
+    models, _ = start_models(root, ServeConfig())
+    shares.write_text('{"9": 0.9, "1')
+    models.refresh()
+    assert dict(models.table["active"].shares) == {"9": 0.9, "10": 0.1}
+    assert "they stay as they are" in caplog.text
+    shares.unlink()
+    models.refresh()
+    assert dict(models.table["active"].shares) == {"10": 1.0}
+    for service in models.services:
+        service.close()
+
+
+def test_a_model_that_fails_in_an_unforeseen_way_does_not_end_the_reloading(start, root, monkeypatch, caplog):
+    at = start(root, reload_seconds=0.1)
+
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mnagt.serve.app.load_models", fail)
+        shutil.copytree(root / "other", root / "large")
+        wait_until(lambda: "large is not served: DefaultCPUAllocator" in caplog.text)
+    shutil.copytree(root / "other", root / "small")
+    wait_until(lambda: ask(at, "/models/small").status_code == 200)
+    assert ask(at, "/models/active").status_code == 200
+
+
 def test_a_version_is_replaced_by_a_rename_and_no_request_fails(start, root, molecules, tmp_path):
     at, statuses, is_done = start(root, reload_seconds=0.1), Counter(), threading.Event()
 

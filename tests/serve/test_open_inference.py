@@ -68,6 +68,12 @@ def test_parameters_may_be_null(at):
     assert columns(httpx.post(f"{at}{PREDICT}", json=body)) == {"error": [""]}
 
 
+def test_a_column_is_returned_once(at):
+    """Else a request of 1 MB gets a response of 50."""
+    answer = httpx.post(f"{at}{PREDICT}", json=tensors(["C"], outputs=[{"name": "prediction"}] * 2))
+    assert (answer.status_code, "a name is there twice" in answer.json()["error"]) == (422, True)
+
+
 def test_a_model_that_was_removed_since_it_was_chosen_has_its_own_version(molecules):
     models, _ = start_models(molecules, ServeConfig())
     service = models.choose()

@@ -45,7 +45,7 @@ CHECKED_SIZES = ((1,), (1, 1), (1, 11, 3, 1, 6), (23,))
 """Sizes of the graphs that are traced, and of those that an export is checked on."""
 _DIGEST = b"\x72\x4a\x0a\x06digest\x12\x40"
 """In the encoding of ONNX (protobuf): field 14 of 74 bytes, in it "digest" and a text of 64 bytes, which follows."""
-_DIGEST_SIZE = len(_DIGEST) + 64
+DIGEST_SIZE = len(_DIGEST) + 64
 
 
 def export_onnx(model: TrainedModel | Path | str, path: Path | str) -> None:
@@ -62,7 +62,7 @@ def export_onnx(model: TrainedModel | Path | str, path: Path | str) -> None:
     with explain_missing("ONNX", "export"):
         import onnxscript  # noqa: F401
     program, inputs = _trace(trained)
-    with _without_messages(), write_atomically(path) as scratch:
+    with without_messages(), write_atomically(path) as scratch:
         try:
             written = torch.onnx.export(program, input_names=list(inputs), output_names=["outputs"], verbose=False)
         except torch.onnx.OnnxExporterError as error:
@@ -74,7 +74,7 @@ def export_onnx(model: TrainedModel | Path | str, path: Path | str) -> None:
         _rename_sizes(written.model, inputs)
         written.model.metadata_props.update(_metadata(trained))
         written.save(scratch)
-        scratch.write_bytes(_add_digest(scratch.read_bytes()))
+        scratch.write_bytes(add_digest(scratch.read_bytes()))
         check_export(OnnxModel(scratch, trained), trained)
 
 
@@ -91,7 +91,7 @@ def export_torch(model: TrainedModel | Path | str, path: Path | str) -> None:
     trained, path = _load(model), Path(path)
     program, _ = _trace(trained)
     buffer = io.BytesIO()
-    with _without_messages():
+    with without_messages():
         torch.export.save(program, buffer, extra_files=_metadata(trained))
         buffer.seek(0)
         loaded = torch.export.load(buffer).module()
@@ -114,7 +114,7 @@ def export_compiled(model: TrainedModel | Path | str, path: Path | str) -> None:
     if path.suffix != ".pt2":
         raise InputError(f"{path}: compiled packages end in .pt2; choose such a name")
     program, inputs = _trace(trained)
-    with _without_messages(), write_atomically(path) as scratch:
+    with without_messages(), write_atomically(path) as scratch:
         options = {"aot_inductor.metadata": {**_metadata(trained), "inputs": json.dumps(list(inputs))}}
         try:
             torch._inductor.aoti_compile_and_package(program, package_path=str(scratch), inductor_configs=options)
@@ -238,7 +238,7 @@ def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]"
     dims = {name: torch.export.Dim(name) for name in ("graphs", "nodes", "edges")}
     shapes = {name: {axis: dims[what]} for name in inputs for axis, what in [_dynamic_axis(name)]}
     try:
-        with _without_messages(), torch.no_grad():
+        with without_messages(), torch.no_grad():
             return torch.export.export(model, (inputs,), dynamic_shapes=(shapes,)), inputs
     except Exception as error:  # whatever the model does that cannot be traced
         reason = str(error).strip().split("\n")[0]
@@ -276,7 +276,7 @@ def check_export(exported: Callable[[GraphBatch], Tensor], trained: TrainedModel
             raise InputError(f"on graphs of {sizes} nodes the export is {worst:.1e} off its model, {trained.name}")
 
 
-def _add_digest(content: bytes) -> bytes:
+def add_digest(content: bytes) -> bytes:
     """An ONNX file with one more entry of its ``metadata_props`` at its end: the SHA-256 of all before it."""
     return content + _DIGEST + hashlib.sha256(content).hexdigest().encode()
 
@@ -284,7 +284,7 @@ def _add_digest(content: bytes) -> bytes:
 def _check_digest(path: Path) -> None:
     """Refuse a file that is not as it was exported. Those of 0.2 and before have no digest."""
     content = path.read_bytes()
-    body, entry, digest = content[:-_DIGEST_SIZE], content[-_DIGEST_SIZE:-64], content[-64:]
+    body, entry, digest = content[:-DIGEST_SIZE], content[-DIGEST_SIZE:-64], content[-64:]
     if entry == _DIGEST and digest != hashlib.sha256(body).hexdigest().encode():
         raise ValueError("changed since it was exported: its digest is another")
 
@@ -313,7 +313,7 @@ def _metadata(trained: TrainedModel) -> dict[str, str]:
 
 
 @contextmanager
-def _without_messages() -> Iterator[None]:
+def without_messages() -> Iterator[None]:
     """Without the messages of PyTorch's exporters."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -25,6 +25,8 @@ _OPERATORS = """
 """
 OPERATORS = frozenset(_OPERATORS.split())
 """Those of tensors and arithmetic. None repeats others (Loop, Scan, If), draws numbers, or reads texts or pictures."""
+QUANTISED = ("DynamicQuantizeLinear", "MatMulInteger", "DequantizeLinear", "QuantizeLinear")
+"""Those of weights of 8 bits: no service should run them in place of the model."""
 
 
 def check_operators(model: Any) -> None:
@@ -34,6 +36,8 @@ def check_operators(model: Any) -> None:
     if model.graph.sparse_initializer:
         raise ValueError("it holds sparse tensors, which may unpack to any size")
     tensors = list(model.graph.initializer)
+    if any(node.op_type in QUANTISED for node in model.graph.node):
+        raise ValueError("its weights are quantised, so its outputs are not the model's: leave out --quantize")
     for node in model.graph.node:
         if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
             name = f"{node.domain}.{node.op_type}".lstrip(".")

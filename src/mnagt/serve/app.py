@@ -34,6 +34,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from mnagt.errors import InputError
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
+from mnagt.serve.callers import Callers
 from mnagt.serve.config import ServeConfig, read_token
 from mnagt.serve.metrics import Metrics
 from mnagt.serve.middleware import COMPUTED, SERVICE, AsciiResponse, Middleware, TimedProtocol, refuse
@@ -91,6 +92,7 @@ def create_app(
     Applications of several processes that share a ``metrics_folder`` answer /metrics for all of them.
     """
     config = config or ServeConfig()
+    callers = Callers(config)
     models, metrics = start_models(model, config, metrics_folder)
 
     @asynccontextmanager
@@ -114,7 +116,7 @@ def create_app(
         telemetry=TELEMETRY,
     )
     app.state.models = models
-    app.add_middleware(Middleware, config=config, metrics=metrics)
+    app.add_middleware(Middleware, config=config, metrics=metrics, callers=callers)
     if config.cors_origins:
         exposed = ("X-Request-ID", "X-Model", "Retry-After")
         options = {"allow_methods": ("GET", "POST"), "allow_headers": ALLOWED_HEADERS, "expose_headers": exposed}
@@ -299,7 +301,7 @@ def set_up_process(config: ServeConfig) -> None:
 def uvicorn_options(config: ServeConfig) -> dict[str, Any]:
     """The options of uvicorn that keep the limits of ``config``."""
     return {
-        "http": partial(TimedProtocol, header_seconds=config.header_seconds),
+        "http": partial(TimedProtocol, header_seconds=config.header_seconds, response_seconds=config.response_seconds),
         "ws": "none",
         "timeout_keep_alive": config.idle_seconds,
         "timeout_graceful_shutdown": config.shutdown_seconds,
@@ -341,6 +343,7 @@ def serve(
         _log.warning("anyone who reaches %s can send requests: set a token", config.host)
     host, port = config.host, config.port
     check_tls(config)
+    Callers(config)  # their file can be read
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:

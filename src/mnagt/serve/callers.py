@@ -34,6 +34,8 @@ def read_callers(path: Path) -> dict[str, Caller]:
     for name, table in read_toml(path).items():
         if not _NAME.fullmatch(name):
             raise InputError(f"{path}: {quote(name)} is no name of a caller; use letters, digits, _, - and .")
+        if not isinstance(table, dict) or not isinstance(table.get("token", ""), str):  # it may be a secret: not quoted
+            raise InputError(f'{path}: {name}: expected a table, [{name}] with token = "..."')
         callers[name] = from_dict(Caller, table, where=f"{path}: {name}")
         if len(callers[name].token) < MIN_TOKEN:
             raise InputError(f"{path}: the token of {name} has fewer than {MIN_TOKEN} characters; make a longer one")
@@ -53,10 +55,16 @@ class Callers:
 
     def __init__(self, config: ServeConfig, now: Callable[[], float] = time.monotonic) -> None:
         callers = read_callers(Path(config.tokens)) if config.tokens else {}
+        if config.token and "default" in callers:
+            raise InputError(f"{config.tokens}: [default] is the caller of MNAGT_TOKEN; give it another name")
         callers |= {"default": Caller(config.token)} if config.token else {}
+        for name, caller in callers.items():
+            if caller.token != caller.token.strip() or not caller.token.isprintable():
+                raise InputError(f"the token of {name} has a line break, or a blank at an end: no header can hold it")
         self._tokens = {name: f"Bearer {caller.token}".encode() for name, caller in callers.items()}
-        self._rates = {name: max(1.0, caller.per_minute / config.workers) for name, caller in callers.items()}
-        self._left, self._filled = dict(self._rates), dict.fromkeys(callers, now())
+        self._rates = {name: caller.per_minute / config.workers for name, caller in callers.items()}
+        self._sizes = {name: max(1.0, rate) for name, rate in self._rates.items()}
+        self._left, self._filled = dict(self._sizes), dict.fromkeys(callers, now())
         self._now = now
 
     def find(self, authorization: bytes) -> str | None:
@@ -72,7 +80,7 @@ class Callers:
         if math.isinf(rate):
             return 0.0
         now = self._now()
-        self._left[name] = min(rate, self._left[name] + (now - self._filled[name]) * rate / 60)
+        self._left[name] = min(self._sizes[name], self._left[name] + (now - self._filled[name]) * rate / 60)
         self._filled[name] = now
         if self._left[name] < 1:
             return (1 - self._left[name]) * 60 / rate

@@ -62,6 +62,8 @@ class ServeConfig(Settings):
     """Time in which a connection must send the head of a request."""
     body_seconds: Annotated[float, Gt(0)] = 20.0
     """Time in which the body of a request must come."""
+    response_seconds: Annotated[float, Gt(0)] = 20.0
+    """Time in which a client must read what it is sent; then the connection is closed."""
     idle_seconds: PositiveInt = 5
     """Time after which a connection without requests is closed."""
     shutdown_seconds: PositiveInt = 10

@@ -1,6 +1,7 @@
 """Counters, gauges and histograms in Prometheus's text format, summed over the worker processes of a service."""
 
 import json
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ FAMILIES = {
     "process_resident_memory_bytes": ("gauge", "Resident memory of all worker processes."),
 }
 
+_log = logging.getLogger(__name__)
+
 
 class Metrics:
     """Samples of one process since its start, by name and labels.
@@ -41,6 +44,7 @@ class Metrics:
     ) -> None:
         self.samples: dict[str, float] = defaultdict(float)
         self._folder, self._count_waiting, self._derive = folder, count_waiting, derive
+        self._has_failed = False
 
     def count(self, sample: str, by: float = 1) -> None:
         """Add to a counter, such as ``mnagt_requests_total{path="/predict",status="200"}``."""
@@ -61,11 +65,16 @@ class Metrics:
             del self.samples[name]
 
     def save(self) -> None:
-        """Let the other worker processes know the samples of this one."""
+        """Let the other worker processes know the samples of this one; if the disk is full, a second later."""
         if self._folder is not None:
             scratch = self._folder / f"{os.getpid()}.scratch"
-            scratch.write_text(json.dumps([dict(self.samples), self._gauges()]))
-            scratch.replace(self._folder / f"{os.getpid()}.json")
+            try:
+                scratch.write_text(json.dumps([dict(self.samples), self._gauges()]))
+                scratch.replace(self._folder / f"{os.getpid()}.json")
+            except OSError as error:
+                if not self._has_failed:
+                    _log.warning("metrics of the worker processes are not written (%s)", error)
+                self._has_failed = True
 
     def to_text(self) -> str:
         """The samples of all worker processes; those of others are up to a second old."""

@@ -37,6 +37,8 @@ OPEN = {
 """Paths for which no token is needed: the page and the probes."""
 SERVICE = "mnagt.service"
 """The key in a request's scope for the service that answers it."""
+MIN_CHUNK, FREE_CHUNKS = 16, 1000
+"""Bytes of the chunks of a body, on average at least; how many may be smaller. Each costs as much to read."""
 
 _access = logging.getLogger("mnagt.access")
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -57,9 +59,9 @@ def refuse(path: str, detail: str, status: int, headers: Mapping[str, str] | Non
 class Middleware:
     """Refuses requests for other hosts and requests beyond the limits; adds headers and an id; counts and logs."""
 
-    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics) -> None:
-        self.app, self.config, self.metrics = app, config, metrics
-        self.callers, self.computing = Callers(config), 0
+    def __init__(self, app: Any, config: ServeConfig, metrics: Metrics, callers: Callers) -> None:
+        self.app, self.config, self.metrics, self.callers = app, config, metrics, callers
+        self.computing = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -170,32 +172,55 @@ def is_trusted(host: str, config: ServeConfig) -> bool:
 
 
 class TimedProtocol(H11Protocol):
-    """Closes connections that do not send the head of a request within ``header_seconds``."""
+    """Closes connections whose clients do not send the head of a request within ``header_seconds``, or do not read what
+    they are sent within ``response_seconds``. Bodies in tiny chunks are refused."""
 
-    def __init__(self, *args: Any, header_seconds: float, **options: Any) -> None:
+    def __init__(self, *args: Any, header_seconds: float, response_seconds: float, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._header_seconds = header_seconds
-        self._timer: asyncio.TimerHandle | None = None
+        self._header_seconds, self._response_seconds = header_seconds, response_seconds
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._read_event, self._chunks, self._bytes = self.conn.next_event, 0, 0
+        self.conn.next_event = self._count_chunks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._start_timer()
+        transport.set_write_buffer_limits(high=1)  # writing is paused as soon as the system takes no more
+        self._start_timer("head", self._header_seconds)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._stop_timer()
-        elif self._timer is None:
-            self._start_timer()
+            self._stop_timer("head")
+        elif "head" not in self._timers:
+            self._start_timer("head", self._header_seconds)
+
+    def _count_chunks(self) -> Any:
+        """The next event of h11."""
+        event = self._read_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks, self._bytes = self._chunks + 1, self._bytes + len(event.data)
+            if self._bytes < MIN_CHUNK * (self._chunks - FREE_CHUNKS):
+                raise h11.RemoteProtocolError("tiny chunks")
+        return event
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_timer("response", self._response_seconds)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_timer("response")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        for name in list(self._timers):
+            self._stop_timer(name)
         super().connection_lost(exc)
 
-    def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(self._header_seconds, self.transport.abort)
+    def _start_timer(self, name: str, seconds: float) -> None:
+        self._timers[name] = self.loop.call_later(seconds, self.transport.abort)
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _stop_timer(self, name: str) -> None:
+        if timer := self._timers.pop(name, None):
+            timer.cancel()

@@ -101,7 +101,8 @@ class Models:
                 if (service := self._load_changed(folder, name, version, before.get((name, version)))) is not None:
                     versions[version] = service
             if versions:
-                table[name] = ServedModel(versions, read_shares(self._root / name / SHARES, versions))
+                shares = self.table[name].shares if name in self.table else {}
+                table[name] = ServedModel(versions, read_shares(self._root / name / SHARES, versions, shares))
         self.table = table
         return [service for service in before.values() if service not in self.services]
 
@@ -113,7 +114,7 @@ class Models:
                 return current
             self._stamps[name, version] = stamp
             service = self._start(folder, name, version)
-        except (InputError, OSError) as error:
+        except Exception as error:  # also PyTorch's own, such as for lack of memory: the others are loaded all the same
             _log.error("%s is not served%s: %s", folder, " anew" if current else "", error)
             return current
         _log.warning("%s is served as version %s of %s", folder, version, name)
@@ -160,8 +161,9 @@ def stamp_files(folder: Path) -> Stamp:
     return tuple((name, each.st_ino, each.st_mtime_ns, each.st_size) for name, each in stats)
 
 
-def read_shares(path: Path, versions: Mapping[str, Service]) -> dict[str, float]:
-    """The shares of the versions; all for the newest, where there is no file or it cannot be read."""
+def read_shares(path: Path, versions: Mapping[str, Service], before: Mapping[str, float]) -> dict[str, float]:
+    """The shares of the versions; all for the newest, where there is no file. If it cannot be read, those of before:
+    a file that is damaged must not send all requests to a version on trial."""
     newest = {list(versions)[-1]: 1.0}
     if not path.exists():
         return newest
@@ -171,8 +173,9 @@ def read_shares(path: Path, versions: Mapping[str, Service]) -> dict[str, float]
         if not all(0 <= share <= 1 for share in shares.values()) or not sum(shares.values()) > 0:
             raise ValueError(f"got {quote(content)}")
     except (InputError, AttributeError, TypeError, ValueError) as error:
-        _log.error(
-            '%s: expected shares of versions, such as {"1": 0.9, "2": 0.1} (%s); the newest gets all', path, error
-        )
-        return newest
+        kept = {version: share for version, share in before.items() if version in versions}
+        is_kept = sum(kept.values()) > 0
+        what = "they stay as they are" if is_kept else "the newest gets all"
+        _log.error('%s: expected shares of versions, such as {"1": 0.9, "2": 0.1} (%s); %s', path, error, what)
+        return kept if is_kept else newest
     return shares

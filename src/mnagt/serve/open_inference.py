@@ -20,7 +20,7 @@ from mnagt.graphs.molecules import count_components
 from mnagt.inference.domain import DISTANCE
 from mnagt.serve.config import MAX_ENTRIES
 from mnagt.serve.models import Models
-from mnagt.serve.schemas import ERROR, Graph, PredictRequest, find_error, list_input_kinds
+from mnagt.serve.schemas import ERROR, Entries, Graph, PredictRequest, find_error, list_input_kinds
 from mnagt.serve.service import Rows, Service
 from mnagt.version import __version__
 
@@ -74,7 +74,7 @@ class InferRequest(BaseModel):
 
     id: StrictStr | None = None
     inputs: Annotated[list[Input], Field(min_length=1, max_length=1)]
-    outputs: list[RequestedOutput] | None = None
+    outputs: Entries[RequestedOutput] | None = None
     parameters: Parameters | None = None
 
 
@@ -101,6 +101,9 @@ def read_tensors(request: InferRequest) -> PredictRequest:
     if len(texts) != size:
         count = f"over {size}" if len(texts) > size else len(texts)
         raise InputError(f"inputs[0]: {count} texts, and the shape says {size}")
+    wanted = [each.name for each in request.outputs or ()]
+    if len(set(wanted)) < len(wanted):  # each costs as much as a column of the response
+        raise InputError("outputs: a name is there twice; name each column once")
     level = request.parameters and request.parameters.level
     if given.name == "smiles":
         columns = given.shape[1] if len(given.shape) == 2 else 1

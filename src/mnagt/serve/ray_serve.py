@@ -17,7 +17,7 @@ from mnagt.settings import from_dict, read_toml
 
 SETTINGS_OF_RAY = (
     *("host", "port", "tls_cert", "tls_key", "workers"),
-    *("header_seconds", "idle_seconds", "shutdown_seconds"),
+    *("header_seconds", "response_seconds", "idle_seconds", "shutdown_seconds"),
 )
 """Those of the server and its processes, for which Ray has settings of its own."""
 
