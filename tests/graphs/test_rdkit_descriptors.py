@@ -34,8 +34,8 @@ def check_bits(smiles: list[str]) -> None:
         for molecule in molecules:
             GetSymmSSSR(molecule)
         molecules += [molecule for text in smiles[::5] if (molecule := MolFromSmiles(text)) is not None]
-        for molecule in molecules:
-            found = compute_descriptors(Mol(molecule), len(Descriptors.descList))
+        all_found = compute_descriptors(map(Mol, molecules), len(Descriptors.descList)).tolist()
+        for molecule, found in zip(molecules, all_found, strict=True):
             for (name, compute), value in zip(Descriptors.descList, found, strict=True):
                 try:
                     expected = float(compute(molecule))
@@ -85,7 +85,7 @@ def test_another_version_of_a_descriptor_is_left_to_rdkit(monkeypatch):
     monkeypatch.setattr(Descriptors, "descList", changed)
     module._list_functions.cache_clear()
     try:
-        found = module.compute_descriptors(MolFromSmiles("CCO"), len(changed))
+        found = module.compute_descriptors([MolFromSmiles("CCO")], len(changed))[0]
     finally:
         module._list_functions.cache_clear()
     assert found[[name for name, _ in changed].index("qed")] == 42

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -111,6 +112,7 @@ TABLE_DESCRIPTORS = "table-descriptors"
 MAX_DESCRIPTOR = 1e9
 """Descriptors are cut to this size: some grow with the exponential of a charge."""
 
+_MOLECULES_AT_ONCE = 256
 _BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "UNSPECIFIED")
 
 
@@ -153,11 +155,15 @@ def rdkit_descriptors(graph: GraphBatch, count: int) -> Float[Tensor, "atoms des
         from rdkit.Chem import GetSymmSSSR
         from rdkit.rdBase import BlockLogs
     descriptors = torch.full((graph.num_nodes, count), torch.nan)
+    rebuilt = rebuild_molecules(graph)
     with BlockLogs():
-        for nodes, molecule in rebuild_molecules(graph):
-            GetSymmSSSR(molecule)
-            values = torch.tensor(compute_descriptors(molecule, count), dtype=torch.float64)
-            descriptors[nodes, : len(values)] = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
+        while chunk := list(islice(rebuilt, _MOLECULES_AT_ONCE)):
+            for _, molecule in chunk:
+                GetSymmSSSR(molecule)
+            values = torch.from_numpy(compute_descriptors([molecule for _, molecule in chunk], count))
+            rows = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
+            for (nodes, _), row in zip(chunk, rows, strict=True):
+                descriptors[nodes, : len(row)] = row
     return descriptors.to(graph.device)
 
 

@@ -7,7 +7,8 @@ searches for a pattern only where the molecule has the elements.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,22 +18,25 @@ from jaxtyping import Bool, Float
 from mnagt.graphs.smarts import AROMATIC, Patterns, list_atom_types
 
 if TYPE_CHECKING:
-    from rdkit.Chem import Atom, Mol
+    from rdkit.Chem import Atom, Bond, Mol
 
 Compute = Callable[["SharedValues"], float]
 
 _SURFACES = re.compile(r"(SMR|SlogP|PEOE)_VSA(\d+)")
 
 
-def compute_descriptors(molecule: "Mol", count: int) -> list[float]:
-    """RDKit's first ``count`` descriptors, in the order of its list; NaN where one has no value.
+def compute_descriptors(molecules: "Iterable[Mol]", count: int) -> Float[np.ndarray, "molecules count"]:
+    """RDKit's first ``count`` descriptors of each molecule, in the order of its list; NaN where one has no value.
+
+    Each descriptor is computed for all molecules before the next: the processor then has its code and patterns at hand.
 
     >>> from rdkit.Chem import MolFromSmiles
-    >>> compute_descriptors(MolFromSmiles("CO"), 4)
-    [7.0, 2.0, 7.0, 2.0]
+    >>> compute_descriptors([MolFromSmiles("CO")], 4).tolist()
+    [[7.0, 2.0, 7.0, 2.0]]
     """
-    shared = SharedValues(molecule)
-    return [_compute_or_nan(compute, shared) for compute in _list_functions()[:count]]
+    shared = [SharedValues(molecule) for molecule in molecules]
+    columns = [[_compute_or_nan(compute, each) for each in shared] for compute in _list_functions()[:count]]
+    return np.array(columns, dtype=np.float64).reshape(len(columns), len(shared)).T
 
 
 def _compute_or_nan(compute: Compute, shared: "SharedValues") -> float:
@@ -62,10 +66,17 @@ class SharedValues:
 
     @cached_property
     def atoms(self) -> list[AtomValues]:
+        atoms = map(self.molecule.GetAtomWithIdx, range(self.molecule.GetNumAtoms()))  # GetAtoms() is slower
         return [
             AtomValues(atom, atom.GetAtomicNum(), atom.GetIsAromatic(), atom.GetDegree(), atom.GetTotalNumHs())
-            for atom in self.molecule.GetAtoms()
+            for atom in atoms
         ]
+
+    @cached_property
+    def bonds(self) -> "list[tuple[Bond, int, int]]":
+        """Each bond with its first and its last atom."""
+        bonds = map(self.molecule.GetBondWithIdx, range(self.molecule.GetNumBonds()))
+        return [(bond, bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds]
 
     @cached_property
     def fragments(self) -> "frozenset[Mol]":
@@ -195,6 +206,53 @@ def _valence_electrons(shared: SharedValues) -> float:
     return sum(_outer_electrons(each.number) - each.atom.GetFormalCharge() + each.hydrogens for each in shared.atoms)
 
 
+def _radical_electrons(shared: SharedValues) -> float:
+    return sum(each.atom.GetNumRadicalElectrons() for each in shared.atoms)
+
+
+def _chi_of_atoms(shared: SharedValues) -> float:
+    degrees = np.array([each.degree for each in shared.atoms if each.degree], float)
+    return sum(np.sqrt(1.0 / degrees))
+
+
+def _chi_of_bonds(shared: SharedValues) -> float:
+    degrees = [each.degree for each in shared.atoms]
+    return sum(np.sqrt(1.0 / np.array([degrees[first] * degrees[last] for _, first, last in shared.bonds], float)))
+
+
+def _complexity(shared: SharedValues) -> float:
+    """BertzCT: the information in pairs of neighbouring bonds and in elements, counted in RDKit's order."""
+    from rdkit.Chem import GetDistanceMatrix, GraphDescriptors
+
+    size = len(shared.atoms)
+    if size < 2:
+        return 0
+    orders: dict[tuple[int, int], float] = {}
+    neighbours: list[list[int]] = [[] for _ in range(size)]
+    for bond, first, last in shared.bonds:
+        orders[first, last] = orders[last, first] = 1.5 if bond.GetIsAromatic() else bond.GetBondTypeAsDouble()
+        neighbours[first].append(last)
+        neighbours[last].append(first)
+    distance = GetDistanceMatrix(shared.molecule, useBO=True, useAtomWts=False, force=True, prefix="Balaban")
+    rows = np.rint(np.sort(distance, axis=1)[:, :100] * 1e4)  # four decimals, of multiples of 1/6
+    seen: dict[bytes, int] = {}
+    classes = [seen.setdefault(row.tobytes(), len(seen)) for row in rows]
+    connections: dict[Any, float] = {}
+    for atom, own in enumerate(classes):
+        around = sorted(neighbours[atom])
+        for i, other in enumerate(around):
+            order, its = orders[atom, other], classes[other]
+            if order > 1 and other > atom:
+                pair = (min(own, its), max(own, its))
+                connections[pair] = connections.get(pair, 0) + order * (order - 1) / 2
+            for third in around[i + 1 :]:
+                key = (min(its, classes[third]), own, max(its, classes[third]))
+                connections[key] = connections.get(key, 0) + order * orders[atom, third]
+    return GraphDescriptors._CalculateEntropies(
+        connections or {"a": 1}, Counter(each.number for each in shared.atoms), size
+    )
+
+
 def _spacial_score(shared: SharedValues) -> float:
     """SPS: hybridisation, stereo, ring and squared degree of each atom multiplied; their mean over heavy atoms."""
     from rdkit import Chem
@@ -203,9 +261,9 @@ def _spacial_score(shared: SharedValues) -> float:
     Chem.FindPotentialStereoBonds(molecule)
     options: dict[str, Any] = {"includeUnassigned": True, "includeCIP": False, "useLegacyImplementation": False}
     stereo = {atom for atom, _ in Chem.FindMolChiralCenters(molecule, **options)}
-    for bond in molecule.GetBonds():
-        if bond.GetBondType() == Chem.BondType.DOUBLE and bond.GetStereo() != Chem.BondStereo.STEREONONE:
-            stereo |= {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()}
+    for i, (bond, first, last) in enumerate(shared.bonds):
+        if bond.GetBondType() == Chem.BondType.DOUBLE:
+            stereo |= {first, last} if molecule.GetBondWithIdx(i).GetStereo() != Chem.BondStereo.STEREONONE else set()
     kinds = {Chem.HybridizationType.SP: 1, Chem.HybridizationType.SP2: 2, Chem.HybridizationType.SP3: 3}
     score = 0
     for i, (atom, _, is_aromatic, degree, _) in enumerate(shared.atoms):
@@ -240,7 +298,11 @@ FUNCTIONS: dict[str, tuple[str, Compute]] = {
     **{f"{name}EStateIndex": ("1.0.0", _extreme_state(f"{name}EStateIndex")) for name in ("Max", "Min")},
     **{f"{name}EStateIndex": ("1.0.0", _extreme_state(f"{name}EStateIndex")) for name in ("MaxAbs", "MinAbs")},
     "AvgIpc": ("1.0.0", _average_information),
+    "BertzCT": ("2.0.0", _complexity),
+    "Chi0": ("1.0.0", _chi_of_atoms),
+    "Chi1": ("1.0.0", _chi_of_bonds),
     "Ipc": ("1.0.0", _information),
+    "NumRadicalElectrons": ("1.1.0", _radical_electrons),
     "NumValenceElectrons": ("1.1.0", _valence_electrons),
     "SPS": ("1.0.0", _spacial_score),
     "qed": ("1.1.0", _drug_likeness),
