@@ -32,7 +32,7 @@ def compute_descriptors(molecules: "Iterable[Mol]", count: int) -> Float[np.ndar
 
     >>> from rdkit.Chem import MolFromSmiles
     >>> compute_descriptors([MolFromSmiles("CO")], 4).tolist()
-    [[7.0, 2.0, 7.0, 2.0]]
+    [[7.0, 7.0, 1.0, 1.0]]
     """
     shared = [SharedValues(molecule) for molecule in molecules]
     columns = [[_compute_or_nan(compute, each) for each in shared] for compute in _list_functions()[:count]]
@@ -235,18 +235,18 @@ def _complexity(shared: SharedValues) -> float:
         neighbours[last].append(first)
     distance = GetDistanceMatrix(shared.molecule, useBO=True, useAtomWts=False, force=True, prefix="Balaban")
     rows = np.rint(np.sort(distance, axis=1)[:, :100] * 1e4)  # four decimals, of multiples of 1/6
-    seen: dict[bytes, int] = {}
-    classes = [seen.setdefault(row.tobytes(), len(seen)) for row in rows]
+    numbers: dict[bytes, int] = {}
+    classes = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
     connections: dict[Any, float] = {}
-    for atom, own in enumerate(classes):
+    for atom, centre in enumerate(classes):
         around = sorted(neighbours[atom])
         for i, other in enumerate(around):
             order, its = orders[atom, other], classes[other]
             if order > 1 and other > atom:
-                pair = (min(own, its), max(own, its))
+                pair = (min(centre, its), max(centre, its))
                 connections[pair] = connections.get(pair, 0) + order * (order - 1) / 2
             for third in around[i + 1 :]:
-                key = (min(its, classes[third]), own, max(its, classes[third]))
+                key = (min(its, classes[third]), centre, max(its, classes[third]))
                 connections[key] = connections.get(key, 0) + order * orders[atom, third]
     return GraphDescriptors._CalculateEntropies(
         connections or {"a": 1}, Counter(each.number for each in shared.atoms), size

@@ -21,8 +21,7 @@ def find_seen(folder: Path, dataset: PackedDataset, graphs: Int[Tensor, "some"])
 
     Molecules are compared by canonical SMILES after salts, other graphs only within the same data set.
     """
-    seen = [_find_seen_by_run(run, dataset, graphs) for run in list_runs(folder)]
-    return torch.stack(seen).any(dim=0)
+    return torch.stack([_find_seen_by_run(run, dataset, graphs) for run in list_runs(folder)]).any(dim=0)
 
 
 def _find_seen_by_run(folder: Path, dataset: PackedDataset, graphs: Int[Tensor, "some"]) -> Bool[Tensor, "some"]:
@@ -40,12 +39,12 @@ def _find_seen_by_run(folder: Path, dataset: PackedDataset, graphs: Int[Tensor, 
 def warn_of_seen(folder: Path, dataset: PackedDataset) -> None:
     """Warn if the model in ``folder`` has seen graphs of another data set in training, or if this is not known."""
     try:
-        seen = int(find_seen(folder, dataset, torch.arange(len(dataset))).sum())
+        number = int(find_seen(folder, dataset, torch.arange(len(dataset))).sum())
     except InputError as error:
         _log.info("whether %s was trained on graphs of %s is not known: %s", folder, dataset.name, error)
         return
-    if seen:
+    if number:
         _log.warning(
             "%s of the %s of %s were in training or validation of %s: these scores are too good; leave them out",
-            *(count(seen, "graph"), f"{len(dataset):,}", dataset.name, folder),
+            *(count(number, "graph"), f"{len(dataset):,}", dataset.name, folder),
         )
