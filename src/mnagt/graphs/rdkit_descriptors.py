@@ -1,8 +1,8 @@
 """RDKit's descriptors of a molecule, with what several of them need computed once. Values are RDKit's, bit for bit.
 
 RDKit computes each descriptor by itself: the electrotopological states four times, the characteristic polynomial twice,
-and it searches every molecule for some 200 patterns. ``compute_descriptors`` computes states and polynomial once, and
-searches for a pattern only where the molecule has the elements.
+and it searches every molecule for some 200 patterns. ``compute_descriptors`` computes states and polynomial once, reads
+atoms and bonds once, and searches for a pattern only where the molecule has the elements.
 """
 
 import math

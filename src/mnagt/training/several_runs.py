@@ -143,7 +143,8 @@ def _train_missing(
         test, ensemble = read_split(folders[0], dataset).test, load_models(folders)
         output, target = ensemble.outputs(dataset, test), dataset.targets[test]
         scores, intervals = ensemble.task.scores(output, target), ensemble.task.score_intervals(output, target)
-    if kind == "replicates" and all(read_json(each / SPLIT) == read_json(folders[0] / SPLIT) for each in folders[1:]):
+    splits = [read_json(folder / SPLIT) for folder in folders]
+    if kind == "replicates" and len(splits) > 1 and all(split == splits[0] for split in splits):
         _log.warning(
             "all replicates have the same parts, since their split draws nothing: the deviation is that of the "
             "training alone; --split random draws other parts for each"
