@@ -42,10 +42,11 @@ class ExplainedOutput:
 
 
 class IntervalCoverage(NamedTuple):
-    """The share of targets within their intervals, and the mean width of these."""
+    """The share of targets within their intervals, the mean width of these, and the number of targets."""
 
     share: float
     width: float
+    targets: int
 
 
 class Suggestion(NamedTuple):
