@@ -33,9 +33,10 @@ TARGET = 5000
 MODELS = {
     "gin": ["--model", "gin"],
     "gin, lean": ["--model", "gin", "--dim", "32", "--depth", "3"],
-    "mnagt": [],
+    "mnagt": ["--model", "mnagt"],
+    "mnagt-ensemble": [],
 }
-"""Ours, and the options that `mnagt train` takes."""
+"""Ours, and the options that `mnagt train` takes: none for what it trains by default."""
 CHUNK = 2048
 
 

@@ -375,6 +375,8 @@ def test_output_cut_off_by_a_pipe_is_no_error(run_folder):
         (["train", "MUTAG", "--epoch", "1"], "mnagt train has no option '--epoch'; did you mean '--epochs'?"),
         (["train", "MUTAG", "--model", "gin", "--heads", "2"], "`mnagt train --model gin --help` lists them"),
         (["train", "MUTAG", "NCI1"], "mnagt train has no option 'NCI1'"),
+        (["train", "my.xlsx", "--target", "y"], "my.xlsx: spreadsheets are not read; save the sheet as CSV (UTF-8)"),
+        (["evaluate", "run", "new.csv"], "to score the graphs of 'new.csv' give --dataset new.csv; "),
         (["train", "MUTAG", "--epochs", "x"], "--epochs: expected a whole number, got 'x'"),
         (["train", "MUTAG", "--epochs", "0"], "epochs must be at least 1, got 0"),
         (["train", "MUTAG", "--epochs"], "argument --epochs: expected one argument; `mnagt train --help` explains"),

@@ -49,6 +49,15 @@ def test_the_fastest_of_equals_is_advised():
     assert "use none of them" in compare_these(compared(CONSTANT, 0.9, (0.9, 0.9)), slow).verdict()
 
 
+def test_a_perfect_score_excludes_no_model_whose_interval_holds_it():
+    perfect, other = compared("wl-linear", 1.0, (1.0, 1.0), 5.0), compared("mnagt-ensemble", 0.988, (0.94, 1.0), 2.0)
+    worse = compared("gin", 0.7, (0.6, 0.8), 1.0)
+    found = compare_these(perfect, other, worse, compared(CONSTANT, 0.5, (0.5, 0.5)))
+    assert [each.model for each in found.equals] == ["wl-linear", "mnagt-ensemble"]
+    assert "Their intervals hold this score" in found.verdict()
+    assert "Use the fastest, mnagt-ensemble" in found.verdict()
+
+
 def write_ledger(out, scores: dict[str, tuple[float, float]], **changes) -> None:
     """Replace validation and test scores in the ledger of ``WORDS``."""
     lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]

@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import networkx as nx
@@ -29,7 +30,7 @@ from mnagt.explain import (
     explain,
     explain_to,
 )
-from mnagt.explain.attribution import deletion_curve, integrated_gradients, occlusion
+from mnagt.explain.attribution import Attribution, DeletionCurve, deletion_curve, integrated_gradients, occlusion
 from mnagt.graphs.features import Features
 from mnagt.inference.calibration import LEVELS, Calibration
 from mnagt.inference.model_folder import TrainedModel, load_model
@@ -189,7 +190,8 @@ def test_silencing_the_weightiest_nodes_hurts_more_than_chance(trained, explaine
     assert wrong.verdict == "worse than chance"
     alone = check_by_deletion(trained, MUTAG, explained[:1])
     assert alone.interval is None
-    assert "single graph" in alone.verdict
+    assert alone.interval is None
+    assert "fewer than 5 graphs" in alone.verdict
 
 
 def test_occlusion_is_what_a_graph_without_the_node_lacks(monkeypatch):
@@ -247,7 +249,7 @@ def test_kernel_statistics_are_the_mean_over_its_nodes(trained):
 
 def test_the_page_is_whole(folder, tmp_path, capsys):
     out = tmp_path / "page.html"
-    assert main(["explain", str(folder), "MUTAG", "--graphs", "0,9,30", "--out", str(out), "--drawn", "2"]) == 0
+    assert main(["explain", str(folder), "MUTAG", "--graphs", "0,9,30,35,41", "--out", str(out), "--drawn", "2"]) == 0
     assert re.search(r"area ratio .*: 0\.\d+ \([\d. to]+\) with nodes set to zero", capsys.readouterr().out)
     page = out.read_text()
     found = Elements(page)
@@ -269,7 +271,9 @@ def test_a_molecule_is_drawn_by_rdkit(tmp_path):
     assert is_self_contained(page)
     assert len(Elements(page).all("svg", **{"class": "molecule"})) == 3
     assert re.findall(r"<h3>(.*?)</h3>", page) == ["aspirin, line 1", "line 2", "salt, line 3"]
-    assert re.search("For these 3 graphs the colours are (no )?(better|worse) than chance", " ".join(page.split()))
+    assert re.search(
+        "For these 3 graphs the colours are not comparable with chance for fewer than 5 graphs", " ".join(page.split())
+    )
     assert page.count("<ellipse") >= read_smiles(smiles).graphs.node_ptr[-1]  # a coloured disc behind each atom
 
 
@@ -296,11 +300,11 @@ def test_on_a_real_table_the_page_adds_up_to_the_calibrated_prediction(case, dat
     assert main(["calibrate", run, "--device", "cpu"]) == 0
     assert main(["explain", run, table, "--graphs", "0,1,5", "--out", page, "--drawn", "3"]) == 0
     text = " ".join(Elements(Path(page).read_text()).text.split())
-    assert re.search("For these 3 graphs the colours are (no )?(better|worse) than chance", text)
+    assert re.search("For these 3 graphs the colours are not comparable with chance for fewer than 5 graphs", text)
     assert ("the forest's part is in the value" in text) == ("--forest-trees" in options)
     found = re.search(SUM, text.partition(f"{molecule}, line 2")[2])
     assert found is not None
-    assert sum(map(float, found.groups()[-3:])) == pytest.approx(float(found["output"]), abs=0.02)
+    assert sum(map(Decimal, found.groups()[-3:])) == Decimal(found["output"])
     predicted = {key: column[0] for key, column in predict(run, table, graphs=[0], device="cpu").items()}
     if found["unit"].startswith("log-odds"):
         probability = 1 / (1 + math.exp(-float(found["output"])))
@@ -309,6 +313,26 @@ def test_on_a_real_table_the_page_adds_up_to_the_calibrated_prediction(case, dat
         assert float(found["output"]) == pytest.approx(predicted[f"predicted {found['name']}"], abs=0.006)
     else:
         assert found["unit"].startswith("normal score of measured log solubility")
+
+
+def test_sums_add_up_as_they_are_shown():
+    for seed in range(100):
+        nodes, baseline = torch.randn(5, generator=torch.Generator().manual_seed(seed)), seed / 7 - 5
+        total = baseline + nodes.sum().item() + 0.004
+        for scale in (1.0, 1e-5, 1e4):
+            found = Attribution(nodes * scale, total * scale, baseline * scale).format_sum()
+            assert Decimal(found[0]) == sum(map(Decimal, found[1:]))
+            assert float(found[0]) == pytest.approx(total * scale, rel=5e-3, abs=5e-3 * scale)
+            assert not {"-0.00", "+-0.00"} & set(found)
+
+
+def test_an_effect_that_no_digit_shows_is_no_better_than_chance():
+    areas = tuple((0.997 * area, area) for area in torch.linspace(0.5, 1, 12).tolist())
+    small = DeletionCurve((1.0,) * 10, (1.0,) * 10, 12, areas)
+    assert small.interval == pytest.approx((0.997, 0.997))
+    assert small.verdict == "no better than chance"
+    few = replace(small, graphs=2, areas=((0.5, 0.9), (0.4, 0.8)))
+    assert few.verdict == "not comparable with chance for fewer than 5 graphs"
 
 
 def test_a_function_is_drawn_as_its_tree(tmp_path):

@@ -10,7 +10,7 @@ from mnagt import load_dataset, train
 from mnagt.cli import main
 from mnagt.data.splits import Split
 from mnagt.runs.config import RunConfig, TrainConfig
-from mnagt.runs.defaults import SMALL, defaults_by_size, resolve_defaults
+from mnagt.runs.defaults import SMALL, defaults_by_size, describe_idle_settings, resolve_defaults
 from mnagt.runs.options import BY_DATA
 
 ALL = BY_DATA
@@ -72,3 +72,11 @@ def test_the_command_line_sets_what_neither_recipe_nor_options_do(tmp_path, caps
     assert main([*words, "--recipe", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "b")]) == 0
     config = json.loads((tmp_path / "b" / "run.json").read_text())["config"]
     assert (config["train"]["batch_size"], config["train"]["lr"]) == (256, 0.01)
+
+
+def test_settings_that_do_nothing_are_named():
+    assert describe_idle_settings(RunConfig("MUTAG", "gin", {}, TrainConfig(lr=0.5, patience=3))) == []
+    (line,) = describe_idle_settings(RunConfig("MUTAG", "wl-linear", {}, TrainConfig(lr=0.5, patience=3)))
+    assert line.endswith("lr, patience have no effect on it")
+    (line,) = describe_idle_settings(RunConfig("MUTAG", "gin", {}, TrainConfig(freeze="encoder")))
+    assert "--from FOLDER" in line

@@ -28,7 +28,7 @@ from mnagt.runs.split import (
     make_split,
     resolve_split_kind,
 )
-from mnagt.tasks import SingleLabel
+from mnagt.tasks import Mixed, MultiLabel, Regression, SingleLabel
 
 pytest.importorskip("rdkit")
 
@@ -314,6 +314,22 @@ def test_a_part_without_a_class_is_named():
     ]
     assert "no model can learn it; choose another split, such as --split stratified" in lines[0]
     assert describe_absent_classes(make_split(SplitConfig("random"), mutag), mutag) == []
+
+
+def test_labels_that_a_part_lacks_and_few_of_a_class_are_named():
+    targets = torch.tensor([[1.0, torch.nan], [0, 1], [0, 0], [1, 1], [0, 0], [1, torch.nan]]).repeat(10, 1)
+    dataset = replace(load_dataset("MUTAG").select(torch.arange(60)), task=MultiLabel(("a", "b")), targets=targets)
+    lines = describe_absent_classes(Split(torch.arange(6, 60), torch.tensor([2, 4]), torch.tensor([0, 1, 5])), dataset)
+    assert lines == [
+        "MUTAG: the validation part has no graph of class 1 of a, 1 of b, so scores on it say little or leave it out; "
+        "choose another split, such as --split stratified",
+        "MUTAG: the test part has no graph of class 0 of b, so scores on it say little or leave it out; choose another "
+        "split, such as --split stratified",
+        "MUTAG: the test part has few graphs of class 0 of a (1), 1 of a (2), 1 of b (1): scores on it are less "
+        "certain than their intervals say",
+    ]
+    mixed = replace(dataset, task=Mixed(("a", "b"), (MultiLabel(("a",)), Regression(("b",)))))
+    assert mixed.task.count_classes(targets) == {"0 of a": 30, "1 of a": 30}
 
 
 def test_averages_of_copies():

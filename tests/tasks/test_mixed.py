@@ -139,7 +139,18 @@ def table(data_root, tmp_path_factory):
 def test_one_model_learns_classes_and_numbers_of_a_real_table(table, tmp_path, capsys):
     run, targets = str(tmp_path / "run"), ["--targets", "active,carbons,size"]
     words = ["--model", "gin", "--dim", "16", "--depth", "2", "--epochs", "15", "--batch-size", "32", "--lr", "0.01"]
-    words += ["--uncertainty", "quantile", "--class-weights", "true", "--split", "random", "--device", "cpu"]
+    words += [
+        "--uncertainty",
+        "quantile",
+        "--class-weights",
+        "true",
+        "--split",
+        "random",
+        "--device",
+        "cpu",
+        "--split-seed",
+        "1",
+    ]
     assert main(["train", str(table), "--out", run, *targets, *words]) == 0
     shown = capsys.readouterr().out
     for name in ("loss", "rocauc(active)", "rmse(carbons)", "accuracy(size)"):
@@ -149,7 +160,12 @@ def test_one_model_learns_classes_and_numbers_of_a_real_table(table, tmp_path, c
     assert main(["calibrate", run, "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"calibration error", shown)
-    assert re.search(r"level 0.9 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+", shown)
+    level = re.search(r"level 0.9 +(\d+) +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+", shown)
+    assert level is not None
+    graphs = load_dataset(table, targets=["active", "carbons", "size"])
+    test = json.loads((tmp_path / "run" / "split.json").read_text())["test"]
+    assert int(level[1]) == int(graphs.targets[test, 1].isfinite().sum()) < len(test)
+    assert f"{len(test)} test graphs  with a target  covered" in shown
     found = predict(run, str(table), graphs=[0, 1, 2], level=0.9, device="cpu")
     assert set(found) >= {"p(active)", "active set(0.9)", "carbons", "carbons low(0.9)", "carbons quantile(0.05)"}
     assert set(found) >= {"size", "size p(small)", "size set(0.9)"}
@@ -159,7 +175,6 @@ def test_one_model_learns_classes_and_numbers_of_a_real_table(table, tmp_path, c
     assert "mixed (active, carbons, size)" in card.read_text()
     trained = load_model(run)
     assert trained.task.describe() == "mixed (active, carbons, size)"
-    graphs = load_dataset(table, targets=["active", "carbons", "size"])
     assert graphs.task.kind == "mixed"
     for target, unit, is_number in (("active", "log-odds", False), ("carbons", "units of carbons", True)):
         (each,) = explain(trained, graphs, torch.tensor([0]), target=target)

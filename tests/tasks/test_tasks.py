@@ -29,6 +29,8 @@ from mnagt.tasks import (
     task_to_dict,
     word_keys,
 )
+from mnagt.tasks.guess import guess_kind
+from mnagt.tasks.target_column import TargetColumn
 
 GRAPHS, NAMES = 7, ("a", "b", "c")
 NAN = float("nan")
@@ -323,3 +325,12 @@ def test_a_class_is_positive_unless_its_name_denies_the_other():
     assert [SingleLabel(each).positive_class for each in names] == [1, 1, 1, 1, 0]
     one, other = SingleLabel(names[1]), SingleLabel(names[4])
     assert one.scores(output, target) == pytest.approx(other.scores(output.flip(1), 1 - target))
+
+
+def test_numbers_with_a_unit_are_named_with_their_line():
+    column = TargetColumn("inhibition", ["63.4%", "", "5 %", "1e-3%", "7,5%"], "my.csv", "line {}".format)
+    with pytest.raises(InputError, match=r"'63\.4%' is a number and a unit; leave '%' out of the column"):
+        guess_kind([column])
+    column = TargetColumn("found", ["1-propanol", "2-butanol", "3 C", "4 D"], "my.csv", "line {}".format)
+    with pytest.raises(InputError, match="too many for classes"):
+        guess_kind([column])

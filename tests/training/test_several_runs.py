@@ -10,6 +10,7 @@ from mnagt import load_dataset
 from mnagt.cli import main
 from mnagt.errors import InputError
 from mnagt.explain import explain
+from mnagt.files import read_json
 from mnagt.inference.ensemble import Ensemble, load_models
 from mnagt.inference.predict import calibrate, evaluate, predict
 from mnagt.inference.weights import load_tensors
@@ -102,3 +103,22 @@ def test_folds_test_each_graph_once(tmp_path, capsys):
         vary(RunConfig("x.csv", split=SplitConfig("scaffold")), "folds", 3)
     assert main(["train", "MUTAG", "--ensemble", "0"]) == 2
     assert "--ensemble counts from 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "told"), [("folds", "folds are drawn at random"), ("replicates", "the same parts")])
+def test_what_several_runs_on_molecules_vary_is_told(kind, told, tmp_path, caplog, capsys):
+    pytest.importorskip("rdkit")
+    rings = ["c1ccccc1", "C1CCCCC1", "c1ccncc1", "C1CCNCC1", "c1ccsc1", "C1CCCC1"]
+    rows = [f"{ring}{'C' * n},{n + i / 7}" for i, ring in enumerate(rings) for n in range(1, 11)]
+    (tmp_path / "my.csv").write_text("\n".join(["smiles,y", *rows]) + "\n")
+    words = ["--model", "gin", "--dim", "8", "--depth", "1", "--epochs", "1", "--device", "cpu", f"--{kind}", "3"]
+    table, out = str(tmp_path / "my.csv"), tmp_path / "run"
+    assert main(["train", table, "--out", str(out), *words]) == 0
+    assert told in caplog.text
+    assert f"next: mnagt predict {out} NEW.csv" in capsys.readouterr().out
+    for command in ("evaluate", "calibrate"):
+        assert main([command, str(out)]) == 2
+        assert f"name one run ({out / next(iter(read_json(out / 'runs.json')['runs']))})" in capsys.readouterr().err
+    caplog.clear()
+    assert main(["train", table, "--out", str(tmp_path / "again"), *words, "--split", "random"]) == 0
+    assert told not in caplog.text

@@ -130,3 +130,19 @@ def test_weights_that_do_not_fit_are_refused(words, told, tables, source, tmp_pa
     common = ["--from", source, "--out", tmp_path / "run", "--epochs", "1", "--device", "cpu"]
     assert run("train", tables["bbbp"], *common, *words) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.real_data
+def test_scores_on_molecules_that_the_model_was_trained_on_are_reported(tables, source, tmp_path, caplog):
+    head, *lines = tables["esol"].read_text().splitlines()
+    part, split = tmp_path / "part.csv", read_json(source / "split.json")
+    part.write_text("\n".join([head, *lines[20:60]]) + "\n")
+    seen = {*split["train"], *split["valid"]}
+    assert run("evaluate", source, "--dataset", part, "--device", "cpu") == 0
+    number = len(seen & set(range(20, 60)))
+    assert f"{number} graphs of the 40 of part were in training or validation of {source}: these" in caplog.text
+    caplog.clear()
+    part.write_text("\n".join([head, *(lines[row] for row in split["test"])]) + "\n")
+    assert run("evaluate", source, "--dataset", part, "--device", "cpu") == 0
+    assert run("evaluate", source, "--device", "cpu") == 0
+    assert "too good" not in caplog.text

@@ -170,6 +170,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args, unknown = _parser(arguments).parse_known_args(arguments)
         if unknown:
             hint = suggest(unknown[0], args.options)
+            if args.run is predict.run_evaluate and not unknown[0].startswith("-"):
+                hint = f"to score the graphs of {unknown[0]!r} give --dataset {unknown[0]}; "
             raise InputError(f"{args.command} has no option {unknown[0]!r}; {hint}`{args.command} --help` lists them")
         if argv is None and args.run is not run_completion:
             import_torch()

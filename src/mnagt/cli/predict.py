@@ -183,14 +183,21 @@ def run_calibrate(args: argparse.Namespace) -> None:
             for level, pair in levels.items()
         }
         has_uncalibrated = any(raw for _, raw in pairs.values())
+        has_missing = any(conformal.targets != done.test_graphs for conformal, _ in pairs.values())
         head = [
             f"{done.test_graphs:,} test graphs",
+            *["with a target"] * has_missing,
             "covered",
             "mean width",
             *["uncalibrated: covered", "mean width"] * has_uncalibrated,
         ]
         rows = [
-            [name, *_format_coverage(conformal), *_format_coverage(raw) * has_uncalibrated]
+            [
+                name,
+                *[f"{conformal.targets:,}"] * has_missing,
+                *_format_coverage(conformal),
+                *_format_coverage(raw) * has_uncalibrated,
+            ]
             for name, (conformal, raw) in pairs.items()
         ]
         print_table(head, rows)

@@ -263,5 +263,6 @@ def _finish_several(start: Callable[..., Any], out: Path) -> int:
     print_table(*several.table())
     if several.ensemble is not None:
         print_scores(several.ensemble, several.ensemble_intervals)
-    print(f"saved in {out}, which other commands take as one model; next: mnagt evaluate {shlex.quote(str(out))}")
+    step = "evaluate {}" if several.ensemble is not None else "predict {} NEW.csv"  # parts of other runs differ
+    print(f"saved in {out}, which other commands take as one model; next: mnagt {step.format(shlex.quote(str(out)))}")
     return 0

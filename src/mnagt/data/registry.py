@@ -133,6 +133,10 @@ def data_root() -> Path:
     return Path(os.environ.get("MNAGT_DATA") or "~/.cache/mnagt/data").expanduser()
 
 
+SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+"""Ends of names of files that are refused: their text is in none of the formats that are read."""
+
+
 def load_dataset(
     name_or_path: str | Path,
     root: Path | None = None,
@@ -167,6 +171,8 @@ def load_dataset(
     188
     """
     name = str(name_or_path)
+    if name.lower().endswith(SPREADSHEETS):
+        raise InputError(f"{name}: spreadsheets are not read; save the sheet as CSV (UTF-8), and give that file")
     if is_molecule_table(name):
         path = os.path.expanduser(name)
         chosen = {"smiles": smiles, "targets": targets, "task": task, "group": group, "options": options}

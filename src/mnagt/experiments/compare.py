@@ -82,10 +82,23 @@ class Comparison:
 
     @property
     def equals(self) -> tuple[Compared, ...]:
-        """Models whose validation mean lies within the validation interval of the best."""
+        """Models whose validation mean lies within the validation interval of the best.
+
+        Where all graphs are right, that interval has no width; then those whose own interval holds the best score.
+        """
         best = self.models[0]
         low, high = best.valid_interval or (best.valid_mean, best.valid_mean)
-        return tuple(each for each in self.models if low <= each.valid_mean <= high or each is best)
+        if self._is_without_width:
+            intervals = [each.valid_interval or (math.nan, math.nan) for each in self.models]
+            is_equal = [start <= best.valid_mean <= end for start, end in intervals]
+        else:
+            is_equal = [low <= each.valid_mean <= high for each in self.models]
+        return tuple(each for each, equal in zip(self.models, is_equal, strict=True) if equal or each is best)
+
+    @property
+    def _is_without_width(self) -> bool:
+        interval = self.models[0].valid_interval
+        return interval is not None and interval[0] == interval[1]
 
     @property
     def choice(self) -> Compared:
@@ -115,7 +128,8 @@ class Comparison:
         if not others:
             reason = "No other model lies within its interval: use" if ends else "Use"
             return f"{text} {reason} {best.model}."
-        same = f"Within this interval, so no worse as far as these graphs tell: {', '.join(others)}."
+        where = "Their intervals hold this score, so they are" if self._is_without_width else "Within this interval, so"
+        same = f"{where} no worse as far as these graphs tell: {', '.join(others)}."
         if CONSTANT in others:
             return f"{text} {same} That is no better than a constant."
         cost = f" ({choice.seconds:.1f} s to train; {best.model}: {best.seconds:.1f} s)" if choice is not best else ""

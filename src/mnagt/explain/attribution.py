@@ -1,7 +1,9 @@
 """Attributions of nodes: integrated gradients, occlusion, and the deletion curve that checks them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 
 import torch
@@ -29,6 +31,8 @@ HALVINGS = 10
 """How often an interval of the path may be halved."""
 TOLERANCE = 0.01
 """Relative error of the integral at which intervals are halved no more."""
+MIN_GRAPHS = 5
+"""Graphs from which a deletion curve is compared with chance: of fewer, all may lie on one side of it by accident."""
 TENTHS = 10
 """Points of a deletion curve."""
 
@@ -48,6 +52,18 @@ class Attribution:
     def gap(self) -> float:
         """The error of the numerical integral."""
         return self.output - self.baseline - self.nodes.sum().item()
+
+    def format_sum(self) -> tuple[str, str, str, str]:
+        """The output, the baseline, the sum of nodes and the rest, with as many decimals each: as texts they add up.
+
+        >>> Attribution(torch.tensor([0.5, -0.625]), 4.0855, 4.2149).format_sum()
+        ('4.09', '4.21', '-0.12', '+0.00')
+        """
+        numbers = (self.output, self.baseline, self.nodes.sum().item())
+        largest = max(map(abs, numbers))
+        decimals = min(max(2, 2 - math.floor(math.log10(largest))), 12) if 0 < largest < math.inf else 2
+        output, baseline, nodes = (Decimal(f"{number:.{decimals}f}") + 0 for number in numbers)
+        return f"{output}", f"{baseline}", f"{nodes:+}", f"{output - baseline - nodes:+}"
 
 
 def integrated_gradients(
@@ -192,7 +208,9 @@ class DeletionCurve:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Bootstrap interval of ``ratio`` over the graphs, at the level 0.95; None for a single graph."""
+        """Bootstrap interval of ``ratio`` over the graphs, at the level 0.95; None for fewer than ``MIN_GRAPHS``."""
+        if self.graphs < MIN_GRAPHS:
+            return None
         areas = torch.tensor(self.areas, dtype=torch.float64).view(-1, 2)
 
         def compute(rows: Int[Tensor, "resamples graphs"]) -> dict[str, Tensor]:
@@ -204,10 +222,13 @@ class DeletionCurve:
 
     @property
     def verdict(self) -> str:
-        """Whether attributions find the nodes that matter: better than chance, no better, or worse."""
+        """Whether attributions find the nodes that matter: better than chance, no better, or worse.
+
+        An interval that ends within 0.005 of 1 is no better: its effect is too small to matter.
+        """
         if self.interval is None:
-            return "not to be told from chance by a single graph"
-        low, high = self.interval
+            return f"not comparable with chance for fewer than {MIN_GRAPHS} graphs"
+        low, high = (round(end, 2) for end in self.interval)
         return "better than chance" if high < 1 else "worse than chance" if low > 1 else "no better than chance"
 
     @property

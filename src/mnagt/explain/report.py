@@ -103,7 +103,7 @@ def explain_to(
     write_text(out, page)
     lines = [
         f"{count(len(explanations), 'graph')} explained, {len(drawn)} of them drawn in {out}",
-        f"the colours are {zeroed.verdict}, as far as {count(zeroed.graphs, 'graph')} with nodes set to zero can tell",
+        f"{count(zeroed.graphs, 'graph')} with nodes set to zero: the colours are {zeroed.verdict}",
         "area ratio of the deletion check (below 1 is better than chance): "
         f"{_describe_ratio(zeroed)} with nodes set to zero, {_describe_ratio(removed)} with nodes removed",
     ]

@@ -4,7 +4,8 @@ r"""Where a node stands in its graph, as numbers: pure functions of a batch's ed
 sums. Graphs of equal size are worked on together as dense matrices, on the device where they lie.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -178,6 +179,12 @@ ENCODINGS: dict[str, Callable[[GraphBatch, int], Shaped[Tensor, "nodes _"]]] = {
     "rdkit-descriptors": rdkit_descriptors,
 }
 """Node encodings by name; the second argument says how far they go."""
+
+
+def add_encodings(graph: GraphBatch, sizes: Mapping[str, int]) -> GraphBatch:
+    """The graphs with the encodings of these names (of ``ENCODINGS``) and sizes; those that they have are kept."""
+    computed = {name: ENCODINGS[name](graph, size) for name, size in sizes.items() if name not in graph.encodings}
+    return replace(graph, encodings={**graph.encodings, **computed}) if computed else graph
 
 
 def canonical_basis(

@@ -1,8 +1,8 @@
 """Molecules as graphs: the columns of OGB's featuriser, and Morgan fingerprints of molecules rebuilt from them."""
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from mnagt.errors import InputError, explain_missing
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
+from mnagt.graphs.rdkit_descriptors import compute_descriptors
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -111,6 +112,7 @@ TABLE_DESCRIPTORS = "table-descriptors"
 MAX_DESCRIPTOR = 1e9
 """Descriptors are cut to this size: some grow with the exponential of a charge."""
 
+_MOLECULES_AT_ONCE = 256
 _BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "UNSPECIFIED")
 
 
@@ -150,25 +152,19 @@ def rdkit_descriptors(graph: GraphBatch, count: int) -> Float[Tensor, "atoms des
     torch.Size([2, 217])
     """
     with explain_missing("a descriptor", "molecules"):
-        from rdkit.Chem import Descriptors, GetSymmSSSR
+        from rdkit.Chem import GetSymmSSSR
         from rdkit.rdBase import BlockLogs
-    compute = [each for _, each in Descriptors.descList[:count]]
     descriptors = torch.full((graph.num_nodes, count), torch.nan)
+    rebuilt = rebuild_molecules(graph)
     with BlockLogs():
-        for nodes, molecule in rebuild_molecules(graph):
-            GetSymmSSSR(molecule)
-            values = torch.tensor([_compute_or_nan(each, molecule) for each in compute], dtype=torch.float64)
-            descriptors[nodes, : len(compute)] = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
+        while chunk := list(islice(rebuilt, _MOLECULES_AT_ONCE)):
+            for _, molecule in chunk:
+                GetSymmSSSR(molecule)
+            values = torch.from_numpy(compute_descriptors([molecule for _, molecule in chunk], count))
+            rows = values.clamp(-MAX_DESCRIPTOR, MAX_DESCRIPTOR).float()
+            for (nodes, _), row in zip(chunk, rows, strict=True):
+                descriptors[nodes, : len(row)] = row
     return descriptors.to(graph.device)
-
-
-def _compute_or_nan(descriptor: "Callable[[Mol], float]", molecule: "Mol") -> float:
-    """The value, or NaN where RDKit cannot compute it: rebuilt molecules may break rules of chemistry."""
-    try:
-        value = float(descriptor(molecule))
-    except (ValueError, RuntimeError, ArithmeticError, LookupError, TypeError):
-        return math.nan
-    return value if math.isfinite(value) else math.nan
 
 
 def rebuild_molecules(graph: GraphBatch) -> "Iterator[tuple[list[int], Mol]]":

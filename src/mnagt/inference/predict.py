@@ -32,6 +32,7 @@ from mnagt.inference.model_folder import CALIBRATION, TrainedModel, distance_col
 from mnagt.metrics import Reliability
 from mnagt.runs.config import RunConfig
 from mnagt.runs.folder import load_run_dataset, load_run_split, read_run_config, read_split
+from mnagt.runs.shared_graphs import warn_of_seen
 from mnagt.settings import from_dict
 from mnagt.tasks import IntervalCoverage, Task, Unlabelled
 
@@ -81,8 +82,8 @@ def evaluate(
         graphs = load_run_dataset(read_run_config(folder))
     else:
         graphs = _load_with_targets(trained, dataset, smiles, targets, descriptors)
-    is_whole = dataset is not None or part == "all"
-    indices = torch.arange(len(graphs)) if is_whole else getattr(read_split(folder, graphs), part)
+        warn_of_seen(folder, graphs)
+    indices = torch.arange(len(graphs)) if dataset or part == "all" else getattr(read_split(folder, graphs), part)
     if not trained.task.can_score(graphs.task):
         raise InputError(
             f"the targets of {graphs.name} are {graphs.task.describe()}, and the model predicts "
@@ -242,8 +243,7 @@ def embed_to(
     if len(selected.indices) == 0:
         raise InputError(f"{dataset}: no graph to embed")
     embedded = trained.embed(selected.graphs, selected.indices, pick_device(device))
-    count = selected.count
-    vectors = torch.full((count, embedded.shape[1]), torch.nan).index_copy(0, selected.rows, embedded).numpy()
+    vectors = torch.full((selected.count, embedded.shape[1]), torch.nan).index_copy(0, selected.rows, embedded).numpy()
     with write_atomically(out) as scratch:
         if out.suffix == ".npy":
             np.save(scratch, vectors)
@@ -252,8 +252,8 @@ def embed_to(
             from pyarrow import parquet
 
             name_of = dict(zip(selected.rows.tolist(), selected.names, strict=True))
-            names = pyarrow.array([name_of.get(row) for row in range(count)], pyarrow.string())
-            columns = {"graph": list(range(count) if graphs is None else graphs), "name": names}
+            names = pyarrow.array([name_of.get(row) for row in range(len(vectors))], pyarrow.string())
+            columns = {"graph": list(range(len(vectors)) if graphs is None else graphs), "name": names}
             for i, column in enumerate(vectors.T):
                 columns[f"v{i}"] = pyarrow.array(column, from_pandas=True)  # NaN is null
             parquet.write_table(pyarrow.table(columns), scratch)

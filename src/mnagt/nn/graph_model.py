@@ -1,7 +1,6 @@
 """``GraphModel``, which all models are: encoder, layers, readout and head."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from jaxtyping import Float
@@ -11,7 +10,7 @@ from mnagt.attention.multi_kernel import MultiKernelAttention
 from mnagt.dropout import Dropout
 from mnagt.errors import InputError, join_names
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import ENCODINGS
+from mnagt.graphs.encodings import add_encodings
 from mnagt.graphs.features import Features
 from mnagt.linear import Linear
 from mnagt.nn.encoders import NodeEncoder
@@ -61,9 +60,7 @@ class GraphModel(nn.Module):
             if missing := graph.describe_missing_columns(kind, columns):
                 raise InputError(f"the model reads {missing}; give it graphs like those it was built for")
             graph.check_categories(kind, columns)
-        computed = {n: ENCODINGS[n](graph, m) for n, m in self.layer_encodings.items() if n not in graph.encodings}
-        if computed:  # before the readout adds nodes
-            graph = replace(graph, encodings={**graph.encodings, **computed})
+        graph = add_encodings(graph, self.layer_encodings)  # before the readout adds nodes
         return self.readout.prepare(self.encoder(graph), graph)
 
     def read_out(self, x: NodeVectors, graph: GraphBatch) -> Float[Tensor, "graphs readout_dim"]:

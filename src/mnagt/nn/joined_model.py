@@ -1,5 +1,6 @@
 """A network and other models, each fitted by itself, as one: the weighted sum or mean of what they predict."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import add_encodings
 from mnagt.graphs.sparse import take
 from mnagt.nn.decision_trees import LINKS
 from mnagt.nn.graph_model import GraphModel
@@ -37,7 +39,10 @@ class MemberReadout(Readout):
 
 
 class JoinedReadout(Readout):
-    """The readout of the network, and the outputs of the members in the columns after it."""
+    """The readout of the network, and the outputs of the members in the columns after it.
+
+    Encodings that several of them read, such as descriptors, are computed once.
+    """
 
     def __init__(self, network: Readout, members: Mapping[str, Readout]) -> None:
         super().__init__(network.dim + sum(member.dim for member in members.values()))
@@ -46,10 +51,15 @@ class JoinedReadout(Readout):
 
     @property
     def encodings(self) -> dict[str, int]:
-        parts = [self.network, *self.members.values()]
-        return {name: size for part in parts for name, size in part.encodings.items()}
+        return {name: size for part in self._parts for name, size in part.encodings.items()}
+
+    @property
+    def _parts(self) -> list[Readout]:
+        return [self.network, *self.members.values()]
 
     def prepare(self, x: NodeVectors, graph: GraphBatch) -> Prepared:
+        readers = Counter(name for part in self._parts for name in part.encodings)
+        graph = add_encodings(graph, {name: size for name, size in self.encodings.items() if readers[name] > 1})
         for member in self.members.values():
             x, graph = member.prepare(x, graph)
         return self.network.prepare(x, graph)

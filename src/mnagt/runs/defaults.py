@@ -13,17 +13,19 @@ from mnagt.data.readers.smiles import guess_format
 from mnagt.data.readers.text_table import find_level, parse_table
 from mnagt.data.registry import is_molecule_table
 from mnagt.data.splits import Split
-from mnagt.errors import InputError
+from mnagt.errors import InputError, join_names
 from mnagt.models.mnagt import MnagtNetworkConfig
 from mnagt.models.mnagt_ensemble import MnagtEnsembleConfig
 from mnagt.models.registry import MODELS
-from mnagt.runs.config import RunConfig
+from mnagt.runs.config import RunConfig, TrainConfig
 from mnagt.runs.folder import read_run_config
 
 SMALL = 4096
 """Training graphs from which on all defaults are those of the settings."""
 
 ENSEMBLE, ENSEMBLE_EPOCHS = "mnagt-ensemble", 30
+_OF_NETWORKS = ("lr", "weight_decay", "schedule", "warmup", "clip", "patience", "selection_window", "ema_decay")
+"""Settings of a training by gradients, which fits of scikit-learn do not read."""
 _FIRST_LINES = 10
 """Lines of a table that tell whether it is one of reactions."""
 
@@ -74,6 +76,21 @@ def defaults_by_size(graphs: int) -> dict[str, int]:
     return {"batch_size": 2 ** max(5, power - 4)}
 
 
+def describe_idle_settings(config: RunConfig) -> list[str]:
+    """A line for settings of the training that do nothing, or not what they are for, with the model of ``config``.
+
+    >>> describe_idle_settings(RunConfig("MUTAG", "wl-linear", {}, TrainConfig(patience=3)))
+    ['wl-linear is fitted by scikit-learn: patience has no effect on it']
+    """
+    lines, given = [], [name for name in _OF_NETWORKS if getattr(config.train, name) != getattr(TrainConfig, name)]
+    if given and MODELS[config.model].is_fitted_by_sklearn:
+        has = "has" if len(given) == 1 else "have"
+        lines.append(f"{config.model} is fitted by scikit-learn: {join_names(given)} {has} no effect on it")
+    if config.train.freeze == "encoder" and config.train.init_from is None:
+        lines.append("the encoder stays at random weights: --freeze encoder is for one that is trained (--from FOLDER)")
+    return lines
+
+
 def resolve_defaults(config: RunConfig, dataset: PackedDataset, split: Split) -> RunConfig:
     """The settings with those named in ``config.by_data`` set for these graphs.
 
@@ -85,7 +102,7 @@ def resolve_defaults(config: RunConfig, dataset: PackedDataset, split: Split) ->
         return config
     values: dict[str, Any] = {}
     if "rocauc" in dataset.task.metric_names and is_molecule_table(config.dataset) and dataset.task.class_names:
-        has_all = not dataset.task.absent_classes(dataset.targets[split.valid])
+        has_all = all(dataset.task.count_classes(dataset.targets[split.valid]).values())
         values = {"metric": "rocauc"} if has_all else {}
     if issubclass(MODELS[config.model].config, MnagtNetworkConfig):
         values |= defaults_by_size(len(split.train))

@@ -85,6 +85,12 @@ def read_run_config(folder: Path) -> RunConfig:
 
 
 def _read_field(folder: Path, what: str) -> Any:
+    if not (folder / RUN).exists() and (folder / RUNS).exists():
+        first = list_runs(folder)[0]
+        raise InputError(
+            f"{folder}: its runs have parts of their own, so there is no test part of them all; the scores of each are "
+            f"in {folder / RESULT}; name one run ({first})"
+        )
     if not (folder / RUN).exists():
         raise InputError(f"{folder / RUN}: no such file; `mnagt train DATASET --out {folder}` starts a run")
     record = read_json(folder / RUN)

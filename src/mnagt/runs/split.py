@@ -34,6 +34,8 @@ from mnagt.runs.config import RunConfig, SplitConfig
 
 FEW_GRAPHS = 50
 """Graphs below which a run warns of what its figures are worth."""
+FEW_OF_CLASS = 5
+"""Test graphs of a class below which a run warns that scores are uncertain."""
 _MAX_LISTED = 5
 _BY_STRUCTURE = ("scaffold", "butina", "kmeans", "kennard-stone")
 """Splits by the structure of molecules: of the first component, and of the reactants."""
@@ -122,18 +124,34 @@ def describe_split(named: NamedSplit, dataset: PackedDataset) -> str:
 
 
 def describe_absent_classes(split: Split, dataset: PackedDataset) -> list[str]:
-    """A line for each part of the split that lacks a class which the data set has."""
+    """A line for each part of the split that lacks a class which the data set has, and for few of a class in the test.
+
+    >>> from mnagt import load_dataset
+    >>> describe_absent_classes(make_split(SplitConfig(), load_dataset("MUTAG")), load_dataset("MUTAG"))
+    []
+    """
     task, targets, lines = dataset.task, dataset.targets, []
-    absent = set(task.absent_classes(targets))
+    present = [name for name, number in task.count_classes(targets).items() if number]
     for name, part in zip(PARTS, ("training", "validation", "test"), strict=True):
-        missing = [each for each in task.absent_classes(targets[getattr(split, name)]) if each not in absent]
-        if missing:
-            effect = "no model can learn it" if name == "train" else "scores on it say little"
+        counts = task.count_classes(targets[getattr(split, name)])
+        if missing := [each for each in present if not counts[each]]:
+            effect = "no model can learn it" if name == "train" else "scores on it say little or leave it out"
             lines.append(
-                f"{dataset.name}: the {part} part has no graph of class {join_names(missing)}, so {effect}; choose "
+                f"{dataset.name}: the {part} part has no graph of class {_list_some(missing)}, so {effect}; choose "
                 "another split, such as --split stratified"
             )
+        few = [f"{each} ({counts[each]})" for each in present if 0 < counts[each] < FEW_OF_CLASS]
+        if few and name == "test" and len(targets) >= FEW_GRAPHS:
+            lines.append(
+                f"{dataset.name}: the test part has few graphs of class {_list_some(few)}: scores on it are less "
+                "certain than their intervals say"
+            )
     return lines
+
+
+def _list_some(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return f"{join_names(names[:_MAX_LISTED])}{more}"
 
 
 def describe_small_sample(split: Split, dataset: PackedDataset) -> str | None:

@@ -24,10 +24,11 @@ ScoreGroups = list[Float[Tensor, "group_size"]]
 
 
 class IntervalCoverage(NamedTuple):
-    """The share of targets within their intervals, and the mean width of these."""
+    """The share of targets within their intervals, the mean width of these, and the number of targets."""
 
     share: float
     width: float
+    targets: int
 
 
 class Suggestion(NamedTuple):
@@ -132,9 +133,9 @@ class Task(ABC):
         """The balance of classes, or mean and deviation, of these targets: a line for people."""
         return ""
 
-    def absent_classes(self, target: Tensor) -> list[str]:
-        """The classes that none of these targets is."""
-        return []
+    def count_classes(self, target: Tensor) -> dict[str, int]:
+        """How many of these targets are of each class; empty for numbers."""
+        return {}
 
     def describe_precision(self, graphs: int) -> str:
         """How precise a score on so many graphs is, by the usual approximations: for people."""

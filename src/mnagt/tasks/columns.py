@@ -149,6 +149,10 @@ class MultiLabel(ColumnTask):
     def _describe_values(self, values: Float[Tensor, "labelled"]) -> str:
         return f"{100 * values.mean().item():.0f} % positive"
 
+    def count_classes(self, target: Labels) -> dict[str, int]:
+        counts = zip(self.names, (target == 0).sum(dim=0).tolist(), (target == 1).sum(dim=0).tolist(), strict=True)
+        return {f"{value} of {name}": each[value] for name, *each in counts for value in (0, 1)}
+
     def describe_precision(self, graphs: int) -> str:
         """The interval of a ROC-AUC of 0.5 with as many positives as negatives (Mann-Whitney)."""
         width = 1.96 * ((graphs + 1) / 3) ** 0.5 / graphs

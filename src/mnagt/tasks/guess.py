@@ -1,5 +1,6 @@
 """The kind of task that columns of a table suggest."""
 
+import re
 from collections.abc import Sequence
 
 from mnagt.errors import InputError, quote
@@ -9,6 +10,8 @@ from mnagt.tasks.node_regression import parse_list
 from mnagt.tasks.regression import Regression
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.target_column import BOUNDS, TargetColumn, parse_binary, parse_number
+
+_NUMBER_AND_UNIT = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?\s*([^\d\s].*)", re.IGNORECASE)
 
 MIXED = "mixed"
 """The kind of ``Mixed``."""
@@ -41,6 +44,11 @@ def guess_column(column: TargetColumn) -> str:
         return MultiLabel.kind
     if len(not_numbers) == rows:
         if 2 * classes > rows and classes > 2:
+            if (unit := _find_unit(column)) is not None:
+                raise InputError(
+                    f"{column.locate(not_numbers[0])}: {quote(column.texts[not_numbers[0]])} is a number and a unit; "
+                    f"leave {quote(unit)} out of the column, and name the unit in its header"
+                )
             raise InputError(
                 f"{column.label}: column {quote(column.name)} holds {classes:,} different texts in {rows:,} rows, too "
                 f"many for classes; choose another column (--target), or give --task {SingleLabel.kind}"
@@ -51,6 +59,13 @@ def guess_column(column: TargetColumn) -> str:
     if 20 * len(not_binary) < rows:
         raise _contradiction(column, not_binary[0], "neither 0 nor 1, as nearly all others are")
     return Regression.kind
+
+
+def _find_unit(column: TargetColumn) -> str | None:
+    """The text that follows a number in all cells, such as '%'; None where they hold something else."""
+    found = {_NUMBER_AND_UNIT.fullmatch(text) for text in column.texts if text}
+    units = {match and match[1] for match in found}
+    return units.pop() if len(units) == 1 else None
 
 
 def _contradiction(column: TargetColumn, row: int, problem: str) -> InputError:

@@ -117,9 +117,12 @@ class Mixed(Task):
         texts_of_columns = [text.removeprefix(f"{name}: ") for name, text in zip(self.names, texts, strict=True)]
         return describe_each(self.names, texts_of_columns, "targets")
 
-    def absent_classes(self, target: Targets) -> list[str]:
-        absent = [task.absent_classes(part) for task, part in self.split_targets(target)]
-        return [f"{each} of {name}" for name, names in zip(self.names, absent, strict=True) for each in names]
+    def count_classes(self, target: Targets) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for name, (task, part) in zip(self.names, self.split_targets(target), strict=True):
+            of_column = task.count_classes(part)
+            counts |= of_column if isinstance(task, MultiLabel) else {f"{k} of {name}": n for k, n in of_column.items()}
+        return counts
 
     def describe_precision(self, graphs: int) -> str:
         return "; ".join(dict.fromkeys(task.describe_precision(graphs) for task in self.tasks))

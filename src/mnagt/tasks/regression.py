@@ -208,4 +208,5 @@ def _measure_coverage(
     low: Float[Tensor, "graphs"], high: Float[Tensor, "graphs"], target: Float[Tensor, "graphs"]
 ) -> IntervalCoverage:
     is_known, is_within = target.isfinite(), (low <= target) & (target <= high)
-    return IntervalCoverage(is_within[is_known].double().mean().item(), (high - low)[is_known].mean().item())
+    share, width = is_within[is_known].double().mean().item(), (high - low)[is_known].mean().item()
+    return IntervalCoverage(share, width, int(is_known.sum()))

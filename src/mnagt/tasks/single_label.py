@@ -84,9 +84,9 @@ class SingleLabel(Task):
         shares = torch.bincount(labelled, minlength=self.num_outputs) / max(len(labelled), 1)
         return describe_each(self.classes, [f"{100 * share:.0f} %" for share in shares.tolist()], "classes")
 
-    def absent_classes(self, target: Classes) -> list[str]:
-        present = set(target.tolist())
-        return [name for number, name in enumerate(self.classes) if number not in present]
+    def count_classes(self, target: Classes) -> dict[str, int]:
+        counts = torch.bincount(target[target != NO_CLASS].cpu(), minlength=self.num_outputs)
+        return dict(zip(self.classes, counts.tolist(), strict=True))
 
     def describe_precision(self, graphs: int) -> str:
         """The interval of a binomial share at its widest: 1.96 · sqrt(0.25 / n)."""

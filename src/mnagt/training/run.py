@@ -25,7 +25,7 @@ from mnagt.inference.domain import fit_domain
 from mnagt.inference.model_folder import CONFIG, TrainedModel, load_model
 from mnagt.models.registry import full_settings, use_module
 from mnagt.runs.config import RunConfig
-from mnagt.runs.defaults import default_model
+from mnagt.runs.defaults import default_model, describe_idle_settings
 from mnagt.runs.fingerprint import dataset_fingerprint
 from mnagt.runs.folder import LAST, RESULT, RUN, SPLIT, load_run_dataset, name_descriptors, read_run_config, read_split
 from mnagt.runs.options import apply_options, leave_open
@@ -111,7 +111,8 @@ def train(
         if ranks.is_first:
             logger.info("%s", describe_split(named, dataset))
             warnings = describe_small_sample(named.split, dataset), describe_shared_graphs(config, dataset, named.split)
-            for warning in (*describe_absent_classes(named.split, dataset), *filter(None, warnings)):
+            more = *describe_absent_classes(named.split, dataset), *describe_idle_settings(config)
+            for warning in (*more, *filter(None, warnings)):
                 logger.warning("%s", warning)
         split = keep_share(named.split, config.train.train_share, config.train.seed)
         return _run(config, dataset, split, out, reporter, tensorboard, ranks)

@@ -1,5 +1,6 @@
 """Several runs of one configuration: members of an ensemble, replicates, or the folds of a cross-validation."""
 
+import logging
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -19,6 +20,8 @@ from mnagt.training.run import resolve_run, resume, train
 Kind = Literal["ensemble", "replicates", "folds"]
 NAMES: dict[Kind, str] = {"ensemble": "member", "replicates": "replicate", "folds": "fold"}
 """What a run of each kind is called: their folders are NAME-0, NAME-1, ..."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class SeveralRuns:
 def vary(config: RunConfig, kind: Kind, count: int) -> list[RunConfig]:
     """The settings of each run.
 
-    Members of an ensemble have other seeds on the same split. Replicates have other seeds, also of the split. Folds are
+    Members of an ensemble have other seeds on the same split. Replicates have other seeds, also of the split, which
+    has no effect on one by scaffold or by a column. Folds are
     those of a cross-validation, stratified where each graph has one class: one tests, the next validates.
 
     >>> [each.train.seed for each in vary(RunConfig("MUTAG"), "ensemble", 3)]
@@ -100,6 +104,11 @@ def train_several(
         raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
     config, dataset = resolve_run(config, dataset)
     configs = vary(config, kind, count)
+    if kind == "folds" and config.split.kind == "auto" and dataset.texts is not None:
+        _log.warning(
+            "folds are drawn at random, and not by scaffold as the parts of a single run: molecules of a series lie in "
+            "several folds, and scores say little about new scaffolds"
+        )
     names = [f"{NAMES[kind]}-{i}" for i in range(count)]
     write_record(out / RUNS, {"kind": kind, "runs": names, "config": asdict(config)})
     return _train_missing(out, kind, configs, dataset, reporter)
@@ -134,6 +143,12 @@ def _train_missing(
         test, ensemble = read_split(folders[0], dataset).test, load_models(folders)
         output, target = ensemble.outputs(dataset, test), dataset.targets[test]
         scores, intervals = ensemble.task.scores(output, target), ensemble.task.score_intervals(output, target)
+    splits = [read_json(folder / SPLIT) for folder in folders]
+    if kind == "replicates" and len(splits) > 1 and all(split == splits[0] for split in splits):
+        _log.warning(
+            "all replicates have the same parts, since their split draws nothing: the deviation is that of the "
+            "training alone; --split random draws other parts for each"
+        )
     several = SeveralRuns(kind, tuple(folders), tuple(results), scores, intervals)
     write_record(out / RESULT, _describe(several))
     return several

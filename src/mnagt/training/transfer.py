@@ -1,16 +1,10 @@
 """Transfer: a training that starts from the weights of another run."""
 
 import logging
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.smiles import find_duplicates, get_smiles
 from mnagt.data.splits import Split
 from mnagt.errors import InputError, count
 from mnagt.inference.model_folder import TrainedModel, load_model
@@ -19,7 +13,7 @@ from mnagt.models.wl_linear import WLCountsConfig
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.joined_model import JoinedModel
 from mnagt.runs.config import RunConfig
-from mnagt.runs.folder import load_run_split, read_split
+from mnagt.runs.shared_graphs import find_seen
 from mnagt.tasks import Task
 
 HEAD = "head."
@@ -82,15 +76,12 @@ def copy_weights(source: TrainedModel, model: GraphModel, task: Task) -> None:
 
 
 def describe_shared_graphs(config: RunConfig, dataset: PackedDataset, split: Split) -> str | None:
-    """That the other run has trained on graphs of the test part, or that this cannot be known; None if it has not.
-
-    Molecules are compared by canonical SMILES after salts, other graphs only within the same data set.
-    """
+    """That the other run has trained on graphs of the test part, or that this cannot be known; None if it has not."""
     folder = config.train.init_from
     if folder is None:
         return None
     try:
-        shared = _count_seen(Path(folder), dataset, split.test)
+        shared = int(find_seen(Path(folder), dataset, split.test).sum())
     except InputError as error:
         return f"whether {folder} was trained on graphs of the test part is not known: {error}"
     if not shared:
@@ -99,16 +90,3 @@ def describe_shared_graphs(config: RunConfig, dataset: PackedDataset, split: Spl
         f"{count(shared, 'graph')} of the test part of {len(split.test):,} were in training or validation of "
         f"{folder}: test scores are too good; take the same split, or leave these graphs out"
     )
-
-
-def _count_seen(folder: Path, dataset: PackedDataset, test: Int[Tensor, "some"]) -> int:
-    """How many of the graphs ``test`` were in training or validation of the run in ``folder``."""
-    with suppress(InputError):  # where it was on the same data set
-        other = read_split(folder, dataset)
-        return int(torch.isin(test, torch.cat([other.train, other.valid])).sum())
-    graphs, other = load_run_split(folder)
-    if dataset.texts is None or graphs.texts is None:
-        raise InputError("of different data sets only molecules are compared; see to it that no graph is in both")
-    smiles = get_smiles(graphs.select(torch.cat([other.train, other.valid])))
-    first = find_duplicates([*smiles, *get_smiles(dataset.select(test))])
-    return int((first[len(smiles) :] < len(smiles)).sum())
