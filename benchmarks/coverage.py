@@ -182,7 +182,8 @@ def measure_ways(run: Run, dataset: PackedDataset) -> dict[str, dict[float, dict
         for level in LEVELS:
             half = spread * torch.special.ndtri(torch.tensor((1 + level) / 2))
             is_within = (value - target[:, 0]).abs() <= half
-            ways["model"][level] = IntervalCoverage(is_within.float().mean().item(), 2 * half.mean().item())._asdict()
+            found = IntervalCoverage(is_within.float().mean().item(), 2 * half.mean().item(), len(target))
+            ways["model"][level] = found._asdict()
     return ways
 
 
