@@ -77,8 +77,11 @@ def _average_over_sets(runs: list[dict[str, Any]], model: str, key: str) -> floa
     return mean(map(mean, columns.values()))
 
 
+COSTS = ("processor_seconds", "peak_memory_mb", "folder_mb")
+
+
 def build_molecule_costs() -> str:
-    """Processor time, memory and folder of a training, by model and table."""
+    """Processor time, memory and folder of the newest training, by model and table."""
     runs = read_results("molecule-tables-cpu.json")["runs"]
     models, sets = (list(dict.fromkeys(run[key] for run in runs)) for key in ("model", "set"))
     rows = []
@@ -86,8 +89,7 @@ def build_molecule_costs() -> str:
         row = [name]
         for model in models:
             some = [run for run in runs if (run["set"], run["model"]) == (name, model)]
-            columns = [[run[key] for run in some] for key in ("processor_seconds", "peak_memory_mb", "folder_mb")]
-            seconds, memory, folder = (mean(column) if column else math.nan for column in columns)
+            seconds, memory, folder = (some[-1][key] for key in COSTS) if some else (math.nan,) * 3
             row.append(f"{seconds:.0f} s, {memory:,.0f} MB, {folder:.1f} MB" if some else NOTHING)
         rows.append(row)
     return format_table(["table", *(f"`{model}`" for model in models)], rows)
