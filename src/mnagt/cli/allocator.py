@@ -15,9 +15,10 @@ from threading import Timer
 
 CHOICE = "MNAGT_ALLOCATOR"
 """Environment variable: ``system`` keeps the allocator of the system."""
-OPTIONS = "oversize_threshold:0,dirty_decay_ms:10000"
+OPTIONS = "oversize_threshold:0,dirty_decay_ms:10000,thp:always"
 """Options of jemalloc: freed memory is kept for the next steps, and given back after ten seconds. To give it back at
-once costs a tenth of the time or more; never to do so took 2 to 6 GB in some trainings (docs/log.md)."""
+once costs a tenth of the time or more; never to do so took 2 to 6 GB in some trainings (docs/log.md). What is given
+back soon is asked for again, which in small pages takes a quarter more time, in huge ones (``thp``) hardly any."""
 PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 FIXED_IN = (2, 38)
 """The version of glibc that has no such growth."""
