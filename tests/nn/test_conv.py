@@ -171,6 +171,29 @@ def test_attend_is_the_reference(graph, heads):
     torch.testing.assert_close(mnn.attend(q, k, v, graph), expected)
 
 
+BATCH = torch.tensor([0, 0, 0, 1, 1])
+HEADS_OF_5 = torch.randn(5, 4, 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": HEADS_OF_5[:3]}, r"key must be \[5, 4, 6\] of float32, as query is, got \[3, 4, 6\]"),
+        ({"key": torch.randn(7, 4, 6)}, "key must be"),
+        ({"key": HEADS_OF_5[:, :1]}, "repeat heads that are shared"),
+        ({"value": HEADS_OF_5[..., :3]}, "value must be"),
+        ({"value": HEADS_OF_5.double()}, "value must be .* got .* of float64"),
+        (dict.fromkeys(("query", "key", "value"), HEADS_OF_5.long()), "query must be .* of floats"),
+        ({"bias": torch.zeros(3, 1)}, r"bias must be \[13, 4\] or \[13, 1\]"),
+        ({"bias": torch.zeros(14, 1)}, "a row for each pair of nodes"),
+        ({"bias": torch.zeros(13, 3)}, "bias must be"),
+    ],
+)
+def test_attend_refuses_what_does_not_fit_together(change, message):
+    with pytest.raises(InputError, match=message):
+        mnn.attend(**{"query": HEADS_OF_5, "key": HEADS_OF_5, "value": HEADS_OF_5, "batch": BATCH} | change)
+
+
 def test_attend_without_a_batch_is_one_graph():
     q, k, v = (torch.randn(7, 2, 5, generator=generator(s)) for s in range(3))
     wide = [t.transpose(0, 1) for t in (q, k, v)]

@@ -4,17 +4,18 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from mnagt.attention import attend as backends
-from mnagt.attention.attend import Heads, PairBias
+from mnagt.attention.attend import Heads
 from mnagt.attention.kernels import KERNELS, GnnHop, Hop, Hops, Kernel
 from mnagt.attention.mixers import MIXERS, Adaptive
 from mnagt.attention.multi_kernel import AttentionVariant, MultiKernelAttention, Projections
 from mnagt.errors import InputError
 from mnagt.graphs.adjacency import Norm
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.edges import describe_tensor
 from mnagt.graphs.modules import as_graph_module
 from mnagt.nn.graph_inputs import (
     BatchVector,
@@ -30,12 +31,12 @@ from mnagt.registry import lookup
 
 @run_eagerly
 def attend(
-    query: Heads,
-    key: Heads,
-    value: Heads,
+    query: Shaped[Tensor, "nodes *heads head_dim"],
+    key: Shaped[Tensor, "keys *key_heads key_dim"],
+    value: Shaped[Tensor, "values *value_heads value_dim"],
     batch: BatchVector | GraphBatch | None = None,
     *,
-    bias: PairBias | Float[Tensor, "pairs 1"] | None = None,
+    bias: Float[Tensor, "pairs bias_heads"] | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
 ) -> Heads:
@@ -44,7 +45,7 @@ def attend(
     Args:
         query: [nodes, heads, head_dim], or [nodes, head_dim] for one head.
         key: as ``query``.
-        value: as ``query``; its heads may have another width.
+        value: as ``query``.
         batch: the graph of each node, in ascending order; None for one graph; or a ``GraphBatch``.
         bias: added to the scores, one row a pair of nodes: those of graph 0, row by row, then of graph 1, ...
         dropout: share of attention weights dropped; pass zero outside training.
@@ -58,11 +59,34 @@ def attend(
     >>> attend(q, k, v, batch=torch.tensor([0, 0, 0, 1, 1])).shape
     torch.Size([5, 4, 16])
     """
+    _check_heads(query, key, value)
     graph = batch if isinstance(batch, GraphBatch) else as_graph_batch(query.shape[0], None, batch)
+    if bias is not None:
+        _check_bias(bias, graph, query.shape[1:-1].numel())
     if query.dim() == 2:
         query, key, value = (each.unsqueeze(1) for each in (query, key, value))
         return backends.attend(query, key, value, graph, bias=bias, dropout=dropout, backend=backend).squeeze(1)
     return backends.attend(query, key, value, graph, bias=bias, dropout=dropout, backend=backend)
+
+
+def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise ``InputError`` unless all three are [nodes, heads, head_dim] or [nodes, head_dim], of the same floats."""
+    if not query.is_floating_point() or query.dim() not in (2, 3, 4):
+        raise InputError(f"query must be [nodes, heads, head_dim] of floats, got {describe_tensor(query)}")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.shape != query.shape or tensor.dtype != query.dtype:
+            raise InputError(
+                f"{name} must be {describe_tensor(query)}, as query is, got {describe_tensor(tensor)}; "
+                "repeat heads that are shared, and pad narrower ones with zeros"
+            )
+
+
+def _check_bias(bias: Tensor, graph: GraphBatch, heads: int) -> None:
+    """Raise ``InputError`` unless there is a row for each pair of nodes, with one column or one for each head."""
+    pairs = int((graph.sizes**2).sum())
+    if bias.dim() != 2 or bias.shape[0] != pairs or bias.shape[1] not in (1, heads):
+        shape = f"[{pairs}, {heads}] or [{pairs}, 1]"
+        raise InputError(f"bias must be {shape}, a row for each pair of nodes, got {describe_tensor(bias)}")
 
 
 class AttentionWeights(NamedTuple):
@@ -216,6 +240,6 @@ def make_mixer(mixer: str | nn.Module, channels: int, kernels: int) -> nn.Module
 
 def split_heads(channels: int, heads: int) -> int:
     """The width of a head where heads share that of nodes."""
-    if heads < 1 or channels % heads:
+    if channels < 1 or heads < 1 or channels % heads:
         raise InputError(f"heads must divide channels, got {heads} heads for {channels}; or give head_dim")
     return channels // heads
