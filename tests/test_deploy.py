@@ -84,6 +84,11 @@ def test_the_containers_have_no_rights():
     assert kubernetes()["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
 
 
+def test_the_proxy_gives_up_idle_connections_before_the_service_closes_them():
+    (seconds,) = re.findall(r"^\t+keepalive (\d+)s$", (DEPLOY / "Caddyfile").read_text(), re.MULTILINE)
+    assert int(seconds) < ServeConfig().idle_seconds
+
+
 def test_prometheus_reads_metrics_with_a_token():
     template = kubernetes()["Deployment"]["spec"]["template"]
     assert "--tokens" in template["spec"]["containers"][0]["args"]

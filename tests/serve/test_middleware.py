@@ -73,6 +73,29 @@ def test_slow_senders_do_not_keep_the_service_from_ending(molecules):
         each.close()
 
 
+def test_idle_connections_outlive_the_five_seconds_that_clients_keep_them(start, molecules):
+    with connect(start(molecules), b"") as connection:
+        for pause in (5.2, 0):
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 200 " in connection.recv(4000)
+            time.sleep(pause)
+
+
+RAISE = """
+import resource
+from mnagt.serve.app import MAX_FILES, raise_file_limit
+before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+raise_file_limit()
+soft, after = resource.getrlimit(resource.RLIMIT_NOFILE)
+assert (soft, after) == (min(hard, MAX_FILES) if hard >= 0 else MAX_FILES, hard), (soft, after)
+"""
+
+
+def test_as_many_connections_as_the_system_allows():
+    subprocess.run([sys.executable, "-c", RAISE], check=True)
+
+
 def test_clients_that_do_not_read_are_sent_away(start, molecules):
     """They would hold a place among the requests that may wait for ever, with responses that fill all buffers."""
     at = start(molecules, max_waiting=2, response_seconds=2.0)

@@ -78,6 +78,8 @@ ALLOWED_HEADERS = ("Authorization", "Content-Type", "X-Request-ID")
 """Of requests that pages of other sites may send."""
 START_SECONDS = 120
 """Time in which a worker process must answer the parent; importing takes long on a busy machine."""
+MAX_FILES = 65_536
+"""Open files that a process asks the system for."""
 _FOLDER, _CONFIG, _METRICS = "MNAGT_SERVE_MODEL", "MNAGT_SERVE_CONFIG", "MNAGT_SERVE_METRICS"
 """Environment variables that pass the model, the settings and the folder of metrics on to worker processes."""
 
@@ -314,6 +316,17 @@ def uvicorn_options(config: ServeConfig) -> dict[str, Any]:
     }
 
 
+def raise_file_limit() -> None:
+    """Let this process and its workers have as many connections as the system allows: each is an open file."""
+    try:
+        import resource
+    except ImportError:  # Windows, where there is no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < MAX_FILES:  # infinity is negative
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, MAX_FILES) if hard >= 0 else MAX_FILES, hard))
+
+
 def check_tls(config: ServeConfig) -> None:
     """Refuse a certificate and a key that cannot be used."""
     if config.tls_key and not config.tls_cert:
@@ -348,6 +361,7 @@ def serve(
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port") from None
+    raise_file_limit()
     run = partial(uvicorn.run, host=host, port=port, **uvicorn_options(config))
     address = f"{'https' if config.tls_cert else 'http'}://{host}:{port}  (Ctrl-C ends)"
     if config.workers == 1:

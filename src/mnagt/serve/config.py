@@ -64,8 +64,9 @@ class ServeConfig(Settings):
     """Time in which the body of a request must come."""
     response_seconds: Annotated[float, Gt(0)] = 20.0
     """Time in which a client must read what it is sent; then the connection is closed."""
-    idle_seconds: PositiveInt = 5
-    """Time after which a connection without requests is closed."""
+    idle_seconds: PositiveInt = 75
+    """Time after which a connection without requests is closed. Clients and proxies should give idle connections up
+    earlier: a request that meets a closing connection is lost."""
     shutdown_seconds: PositiveInt = 10
     """Time that requests under way have when the service ends."""
     access_log: bool = False
