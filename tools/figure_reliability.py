@@ -158,8 +158,11 @@ def _make_soak(soak: Content) -> list[Row]:
         memory, allocator = soak["memory"][name], soak["allocators"][name]
         growth = f"{memory['growth_mib']:+.0f} MiB on {memory['settled_mib']:,.0f}"
         parts.append(f"{name} with {allocator['name']} {growth}")
-    wrong = sum(count for status, count in soak["answers"].items() if status.endswith("wrong"))
+    faults = {status: count for status, count in soak["answers"].items() if status.endswith("wrong")}
+    lost = sum(count for status, count in faults.items() if not status[0].isdigit())  # an exception of the client
+    wrong = sum(faults.values()) - lost
     figure = f"{'; '.join(parts)}; {sum(soak['answers'].values()):,} requests, {wrong or 'none'} answered wrongly"
+    figure += f", {lost} lost" * bool(lost)
     variable = "MNAGT_ALLOCATOR=system " if soak["allocators"]["training"]["name"] == "glibc" else ""
     command = f"{variable}tests/reliability/soak.py --minutes {soak['minutes']:g}"
     return [Row(f"{soak['minutes']:g} minutes of training and serving", figure, command)]
