@@ -99,6 +99,14 @@ def test_missing_trials_are_told(known):
     assert build_table(more)[1][-1] == ["mnagt", "–", "85.00 ± 1.00 (3 of 5)"]
 
 
+def test_a_ledger_of_other_seeds_is_reported(known):
+    later = known("table1", {"mnagt": HIGH[:3]}, first_seed=30)
+    found = reproduce("table1", replace(later.config, first_seed=0), Ledger(later.ledger), is_report_only=True)
+    assert any(
+        notice.endswith("for seeds from 30 to 32, which it has: --first-seed 30") for notice in list_notices(found)
+    )
+
+
 def test_trials_on_other_data_are_told(known):
     found = known("table1", {"mnagt": HIGH[:2], "GIN": HIGH[:2]})
     record = found.cells[-1].records[0]

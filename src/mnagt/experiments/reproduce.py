@@ -230,7 +230,19 @@ def reproduce(
         if any(len(cell.known) > 1 and not has_official_split(cell.dataset) for cell in cells):
             elsewhere[other] = cells
     cells = read_cells(experiment, config, recorded)
+    if not any(cell.known for cell in cells) and (seeds := _recorded_seeds(cells, recorded)):
+        problems.append(
+            f"no trial of these seeds is in {ledger.path}; for seeds from {min(seeds)} to {max(seeds)}, which it has: "
+            f"--first-seed {min(seeds)}"
+        )
     return Findings(name, experiment, config, cells, elsewhere, tuple(problems), ledger.path)
+
+
+def _recorded_seeds(cells: Sequence[Cell], recorded: Mapping[str, dict[str, Any]]) -> set[int]:
+    """The seeds of trials in the ledger with the models and data sets of these cells."""
+    wanted = {(cell.row.model, cell.dataset) for cell in cells}
+    configs = [record["config"] for record in recorded.values()]
+    return {each["train"]["seed"] for each in configs if (each["model"], each["dataset"]) in wanted}
 
 
 def _run(
