@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mnagt.errors import InputError, explain_missing
 from mnagt.files import write_atomically
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import ENCODINGS
+from mnagt.graphs.encodings import get_encoding
 from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.traced_batch import TracedBatch
 from mnagt.inference.model_folder import TrainedModel, load_model
@@ -213,8 +213,7 @@ def export_inputs(batch: GraphBatch, trained: TrainedModel) -> dict[str, Tensor]
         if columns.values:
             inputs[f"{kind}_values"] = getattr(batch, f"{kind}_values").float()
     for name, size in _encodings(trained).items():
-        encoding = batch.encodings.get(name)
-        inputs[name] = ENCODINGS[name](batch, size) if encoding is None else encoding
+        inputs[name] = get_encoding(batch, name, size)
     return inputs
 
 

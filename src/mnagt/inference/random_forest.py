@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.weisfeiler_lehman import fragment_colours
+from mnagt.graphs.encodings import get_encoding
 from mnagt.nn.decision_trees import Trees, presence_features
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import most_common_colours
@@ -72,8 +72,7 @@ class RandomForest(Trees):
 
     def presence_features(self, graph: GraphBatch) -> UInt8[Tensor, "graphs features"]:
         """1 where a graph has the WL colour of a feature."""
-        colours = graph.encodings.get(COLOURS)
-        colours = fragment_colours(graph, ITERATIONS) if colours is None else colours
+        colours = get_encoding(graph, COLOURS, ITERATIONS)
         slot = colours.long() % SLOTS + SLOTS * torch.arange(NUM_COLOURS, device=colours.device)
         return presence_features(self.column[slot], graph.graph_of_node, graph.num_graphs, self.columns + 1)
 

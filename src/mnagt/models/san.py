@@ -20,7 +20,7 @@ from mnagt.attention.multi_kernel import KernelLinear, MultiKernelAttention
 from mnagt.attention.pairs import softmax_over_edges
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import flip_signs, spectrum
+from mnagt.graphs.encodings import flip_signs, get_encoding
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.models.builders import make_layer, make_model
@@ -67,9 +67,7 @@ class SpectralEncoder(NodeEncoder):
 
     def forward(self, graph: GraphBatch) -> NodeVectors:
         x = super().forward(graph)
-        encoding = graph.encodings.get("spectrum")
-        encoding = spectrum(graph, self.eigenvectors) if encoding is None else encoding
-        values, vectors = encoding.to(x.dtype).chunk(2, dim=1)
+        values, vectors = get_encoding(graph, "spectrum", self.eigenvectors).to(x.dtype).chunk(2, dim=1)
         if self.training:
             vectors = flip_signs(vectors, graph)
         is_there = values >= 0

@@ -1,6 +1,5 @@
 """From the raw columns of nodes and edges to vectors."""
 
-from collections.abc import Callable
 from itertools import accumulate, product
 from math import prod
 
@@ -10,11 +9,10 @@ from torch import Tensor, nn
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch, cached_per_batch
-from mnagt.graphs.ego_statistics import ego_statistics
-from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
+from mnagt.graphs.encodings import flip_signs, get_encoding
 from mnagt.graphs.features import Columns
 from mnagt.graphs.sparse import look_up, look_up_sum
-from mnagt.graphs.weisfeiler_lehman import STRUCTURAL_COLOURS, structural_colours
+from mnagt.graphs.weisfeiler_lehman import STRUCTURAL_COLOURS
 from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm, Rows
 from mnagt.nn.shapes import EdgeVectors, NodeVectors
@@ -192,16 +190,16 @@ class NodeEncoder(nn.Module):
         if self.columns is not None:
             x = self.columns(graph.node_labels, graph.node_values, graph)
         elif self.counts is not None:
-            x = self.counts(_encode(graph, "structural-colours", structural_colours, STRUCTURAL_COLOURS))
+            x = self.counts(get_encoding(graph, "structural-colours", STRUCTURAL_COLOURS))
         else:
             assert self.degree is not None
             x = self.degree(graph)
         if self.random_walk is not None:
-            x = x + self.random_walk(_encode(graph, "random-walk", random_walk, self.steps), graph)
+            x = x + self.random_walk(get_encoding(graph, "random-walk", self.steps), graph)
         if self.ego_statistics is not None:
-            x = x + self.ego_statistics(_encode(graph, "ego-statistics", ego_statistics, self.radius), graph)
+            x = x + self.ego_statistics(get_encoding(graph, "ego-statistics", self.radius), graph)
         if self.laplacian is not None:
-            vectors = _encode(graph, "laplacian", laplacian, self.vectors)
+            vectors = get_encoding(graph, "laplacian", self.vectors)
             vectors = flip_signs(vectors, graph) if self.training else vectors
             x = x + self.laplacian(vectors.to(x.dtype))
         return x
@@ -226,9 +224,3 @@ class NoEncoder(NodeEncoder):
     @property
     def encodings(self) -> dict[str, int]:
         return {}
-
-
-def _encode(graph: GraphBatch, name: str, compute: Callable[[GraphBatch, int], Tensor], size: int) -> Tensor:
-    """The encoding that the batch brings, else a newly computed one."""
-    encoding = graph.encodings.get(name)
-    return compute(graph, size) if encoding is None else encoding

@@ -12,13 +12,8 @@ from torch import Tensor, nn
 from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.molecules import (
-    COMPUTED_DESCRIPTORS,
-    TABLE_DESCRIPTORS,
-    component_of_node,
-    morgan_identifiers,
-    rdkit_descriptors,
-)
+from mnagt.graphs.encodings import get_encoding
+from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, TABLE_DESCRIPTORS, component_of_node
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
 from mnagt.nn.decision_trees import presence_features
@@ -49,8 +44,7 @@ class MorganBits(Readout):
         return {IDENTIFIERS: self.radius}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
-        identifiers = graph.encodings.get(IDENTIFIERS)
-        identifiers = morgan_identifiers(graph, self.radius) if identifiers is None else identifiers
+        identifiers = get_encoding(graph, IDENTIFIERS, self.radius)
         bit = identifiers % self.bits + self.bits * component_of_node(graph)[:, None]
         bit = torch.where(identifiers < 0, self.dim - 1, bit)
         return presence_features(bit, graph.graph_of_node.long(), graph.num_graphs, self.dim).float()
@@ -68,8 +62,7 @@ class Descriptors(Readout):
         return {DESCRIPTORS: NUM_DESCRIPTORS}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
-        descriptors = graph.encodings.get(DESCRIPTORS)
-        descriptors = rdkit_descriptors(graph, NUM_DESCRIPTORS) if descriptors is None else descriptors
+        descriptors = get_encoding(graph, DESCRIPTORS, NUM_DESCRIPTORS)
         if self.components == 1:
             return take_first_rows(descriptors, graph)
         owner = graph.graph_of_node.long() * self.components + component_of_node(graph)

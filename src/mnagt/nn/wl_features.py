@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import get_encoding
 from mnagt.graphs.sparse import look_up
-from mnagt.graphs.weisfeiler_lehman import wl_colours
 from mnagt.nn.readouts import Readout
 from mnagt.nn.shapes import GraphVectors, NodeVectors
 
@@ -77,8 +77,7 @@ class WLFeatures(NodeSum):
 
     def node_features(self, graph: GraphBatch) -> NodeVectors:
         r"""The summand of each node, :math:`\sum_r T_r[c_r(v)]`."""
-        colours = graph.encodings.get(COLOURS)
-        colours = wl_colours(graph, self.iterations) if colours is None else colours
+        colours = get_encoding(graph, COLOURS, self.iterations)
         row = self.row[colours.long() % SLOTS + SLOTS * torch.arange(self.iterations, device=colours.device)].long()
         weight = (row >= 0).to(self.table.weight.dtype)
         if self.training and self.dropout:
