@@ -22,7 +22,7 @@ from mnagt.data.registry import DATASETS
 from mnagt.errors import InputError, join_names, quote
 from mnagt.files import read_json, write_json, write_record, write_text
 from mnagt.graphs.features import Features
-from mnagt.inference.build import SkipInit, build_or_explain, parameters_up_to
+from mnagt.inference.build import SkipInit, parameters_up_to
 from mnagt.inference.calibration import Calibration
 from mnagt.inference.domain import DISTANCE, DistanceModel, Domain
 from mnagt.inference.hub import HubMixin
@@ -45,7 +45,7 @@ from mnagt.inference.weights import (
     select_prefix,
 )
 from mnagt.migrations import add_tree_roots, rename_weights, reorder_members
-from mnagt.models.registry import MODELS, full_settings, use_module
+from mnagt.models.registry import MODELS, build_model, full_settings, use_module
 from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.nn.inference_fusion import FusedModel
 from mnagt.nn.module_model import ModuleModel
@@ -356,7 +356,7 @@ def _build(
     name: str, settings: Mapping[str, Any], features: Features, task: Task, weights: Mapping[str, Tensor]
 ) -> tuple[GraphModel, RandomForest | None]:
     """The model and its forest, with as many rows in their tables as ``weights`` has."""
-    model = build_or_explain(name, settings, features, task.num_outputs, task.level)
+    model = build_model(name, settings, features, task.num_outputs, task.level)
     forest = RandomForest.from_settings(settings, task.num_outputs)
     resize_tables(model, weights)
     if forest is not None:

@@ -56,7 +56,7 @@ class Entry:
 
     config: type
     """Its settings, a frozen dataclass that inherits from ``ModelConfig``."""
-    build: Callable[[Any, Features, int], GraphModel]
+    build: Build
     """From settings, features and number of outputs to the model."""
     family: str
     """Where ``mnagt models`` lists it."""
@@ -234,7 +234,12 @@ def build_model(
             f"{name} reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
             "molecules have, and these graphs have others; choose mnagt, gin or wl-linear"
         )
-    model = MODELS[name].build(config, features, outputs)
+    try:
+        model = MODELS[name].build(config, features, outputs)
+    except InputError:
+        raise
+    except (ValueError, RuntimeError, MemoryError) as error:  # PyTorch refuses a setting or lacks memory
+        raise InputError(f"model {name}: {' '.join(str(error).split())}; change its settings") from error
     if level == "graph":
         return model
     if not (isinstance(config, ReadoutConfig) and is_network(model)):
