@@ -112,11 +112,7 @@ class TrainedModel(HubMixin):
 
     def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs for the graphs ``indices`` (all, if None), in that order; with a forest, those of the ensemble."""
-        dataset, indices = self.read(graphs, indices, device)
-        if len(indices) == 0:
-            return torch.zeros(0, self.task.num_outputs)
-        predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None)
-        return compute_outputs(predictor, dataset, indices).cpu()
+        return self._compute(graphs, indices, device)
 
     def outputs_with_distances(
         self, graphs: Graphs, indices: Some = None, device: Device = "cpu"
@@ -124,12 +120,18 @@ class TrainedModel(HubMixin):
         """As ``outputs``, and how far each graph is from the training graphs; None if the model has no domain."""
         if self.domain is None:
             return self.outputs(graphs, indices, device), None
+        both = self._compute(graphs, indices, device, with_distances=True)
+        return both[:, 1:], both[:, 0]
+
+    def _compute(
+        self, graphs: Graphs, indices: Some, device: Device, *, with_distances: bool = False
+    ) -> Float[Tensor, "some columns"]:
+        """What ``predictor`` gives for these graphs, on the CPU."""
         dataset, indices = self.read(graphs, indices, device)
         if len(indices) == 0:
-            return torch.zeros(0, self.task.num_outputs), torch.zeros(0)
-        predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None, with_distances=True)
-        both = compute_outputs(predictor, dataset, indices).cpu()
-        return both[:, 1:], both[:, 0]
+            return torch.zeros(0, self.task.num_outputs + with_distances)
+        num_graphs = len(indices) if dataset.device.type == "cpu" else None
+        return compute_outputs(self.predictor(num_graphs, with_distances=with_distances), dataset, indices).cpu()
 
     def predictor(self, num_graphs: int | None = None, *, with_distances: bool = False) -> nn.Module:
         """The module from a batch to outputs: the model, or the ensemble with its forest.

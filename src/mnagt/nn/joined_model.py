@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import add_encodings
 from mnagt.graphs.sparse import take
-from mnagt.nn.decision_trees import LINKS
+from mnagt.nn.decision_trees import LINKS, apply_link
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.molecule_descriptors import take_first_rows
 from mnagt.nn.readouts import Prepared, Readout
@@ -101,13 +101,9 @@ class WeightedMean(WeightedSum):
         self.register_buffer("link", torch.zeros((), dtype=torch.int32))
 
     def join(self, each: Float[Tensor, "models graphs outputs"]) -> Float[Tensor, "graphs outputs"]:
-        match LINKS[int(self.link)]:
-            case "logit":
-                return super().join(each.sigmoid()).logit(eps=torch.finfo(each.dtype).eps)
-            case "log":
-                return super().join(each.softmax(dim=-1)).clamp(min=torch.finfo(each.dtype).tiny).log()
-            case _:
-                return super().join(each)
+        link = LINKS[int(self.link)]
+        probability = each.sigmoid() if link == "logit" else each.softmax(dim=-1) if link == "log" else each
+        return apply_link(super().join(probability), link)
 
 
 class JoinedModel(GraphModel):
