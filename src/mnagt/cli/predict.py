@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,25 +183,15 @@ def run_calibrate(args: argparse.Namespace) -> None:
             for name, levels in done.coverage.items()
             for level, pair in levels.items()
         }
-        has_uncalibrated = any(raw for _, raw in pairs.values())
         has_missing = any(conformal.targets != done.test_graphs for conformal, _ in pairs.values())
-        head = [
-            f"{done.test_graphs:,} test graphs",
-            *["with a target"] * has_missing,
-            "covered",
-            "mean width",
-            *["uncalibrated: covered", "mean width"] * has_uncalibrated,
-        ]
         rows = [
-            [
-                name,
-                *[f"{conformal.targets:,}"] * has_missing,
-                *_format_coverage(conformal),
-                *_format_coverage(raw) * has_uncalibrated,
-            ]
+            [name, f"{conformal.targets:,}" * has_missing, *_format_coverage(conformal), *_format_coverage(raw)]
             for name, (conformal, raw) in pairs.items()
         ]
-        print_table(head, rows)
+        widths = "covered", "mean width"
+        head = [f"{done.test_graphs:,} test graphs", "with a target", *widths, "uncalibrated: covered", widths[1]]
+        is_filled = [any(column) for column in zip(*rows, strict=True)]
+        print_table([*compress(head, is_filled)], [[*compress(row, is_filled)] for row in rows])
     print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")
 
 
