@@ -45,6 +45,8 @@ from mnagt.nn.node_model import is_network, make_node_model
 from mnagt.registry import add_entry, lookup
 from mnagt.settings import Settings, from_dict
 
+Build = Callable[[Any, Features, int], GraphModel]
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -116,9 +118,7 @@ MODELS: dict[str, Entry] = {
 """Every model by name. ``register_model`` adds one."""
 
 
-def register_model(
-    name: str, config: type, *, family: str = "own", paper: str = "own"
-) -> Callable[[Callable[[Any, Features, int], GraphModel]], Callable[[Any, Features, int], GraphModel]]:
+def register_model(name: str, config: type, *, family: str = "own", paper: str = "own") -> Callable[[Build], Build]:
     """Decorate a function that builds a model of one's own: the command line and all of Python know it by ``name``.
 
     Args:
@@ -138,9 +138,7 @@ def register_model(
     >>> del MODELS["no-layers"]
     """
 
-    def add(
-        build: Callable[[Any, Features, int], GraphModel],
-    ) -> Callable[[Any, Features, int], GraphModel]:
+    def add(build: Build) -> Build:
         add_entry(MODELS, name, Entry(config, build, family, paper), "model")
         return build
 
