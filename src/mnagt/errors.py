@@ -1,4 +1,4 @@
-"""What goes wrong through the user's input, told in one line."""
+"""Errors in the user's input, as messages of one line, and the parts of such messages."""
 
 import difflib
 import json

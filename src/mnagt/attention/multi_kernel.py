@@ -103,9 +103,9 @@ class MultiKernelAttention(nn.Module):
         is_gated: bool = False,
     ) -> None:
         super().__init__()
-        for given, names in ((variant, get_args(AttentionVariant)), (projections, get_args(Projections))):
-            if given not in names:
-                raise InputError(f"no {given!r} attention; there are: {join_names(names)}")
+        for choice, choices in ((variant, get_args(AttentionVariant)), (projections, get_args(Projections))):
+            if choice not in choices:
+                raise InputError(f"no {choice!r} attention; there are: {join_names(choices)}")
         if variant == "linear" and (bias is not None or dropout or eigenpairs):
             raise InputError(
                 "linear attention has no score of a pair to add a bias or a neighbourhood to, or to drop; leave out "

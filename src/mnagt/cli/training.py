@@ -158,15 +158,15 @@ def run_config(args: argparse.Namespace) -> RunConfig:
     from mnagt.runs.options import RUN_OPTIONS, apply_options
     from mnagt.runs.recipes import read_recipe
 
-    base, given = read_recipe(args.recipe or "none"), read_options(args, RunConfig)
-    base = replace(base, dataset=given.get("dataset", base.dataset))
+    base, settings = read_recipe(args.recipe or "none"), read_options(args, RunConfig)
+    base = replace(base, dataset=settings.get("dataset", base.dataset))
     if not base.dataset:
         raise InputError("which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG")
-    model = given.get("model", base.model)
+    model = settings.get("model", base.model)
     split = read_options(args, SplitConfig, prefix="split_", kind="--split")
     options = {
         "model": model,
-        **{name: given[name] for name in RUN_OPTIONS if name in given},
+        **{name: settings[name] for name in RUN_OPTIONS if name in settings},
         **({"target": args.target} if args.target else {}),
         **read_options(args, TrainConfig, init_from="--from"),
         **read_options(args, TableConfig),
@@ -200,8 +200,8 @@ def run_train(args: argparse.Namespace) -> int:
         raise InputError(f"--{kind} counts from 1, got {getattr(args, kind)}")
     if args.resume:
         apart = ("run", "command", "options", "resume", "tensorboard", "next_step")
-        if given := [name for name, value in vars(args).items() if value is not None and name not in apart]:
-            raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(given)}")
+        if names := [name for name, value in vars(args).items() if value is not None and name not in apart]:
+            raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(names)}")
         out = args.resume
         if (out / RUNS).exists():
             return _finish_several(partial(resume_several, out), out)

@@ -166,14 +166,14 @@ class CapturedBackward:
 
 
 def _describe_mode(model: nn.Module, device: torch.device) -> tuple:
-    """All that a CUDA graph of ``model`` holds fast: where parameters lie, which of them learn, modes and precision."""
+    """What a CUDA graph of ``model`` is captured for: addresses of parameters, which of them learn, mode, precision."""
     parameters = tuple((parameter.data_ptr(), parameter.requires_grad) for parameter in model.parameters())
     is_training = tuple(module.training for module in model.modules())
     return parameters, is_training, ops.precision(), ops.autocast_type(device)
 
 
 def _pad(data: Any, graph: GraphBatch, fixed: FixedShape) -> dict[str, Tensor]:
-    """The tensors of ``data``, and those of its ``GraphBatch``, as large as ``slots``."""
+    """The tensors of ``data``, and those of its ``GraphBatch``, padded to the shape ``fixed``."""
     padded = pad_batch(graph, fixed.shape, fixed.max_num_nodes)
     assert padded.padding is not None
     tensors = {f"graph.{name}": getattr(padded, name) for name in STRUCTURE}
@@ -201,7 +201,7 @@ def _pad(data: Any, graph: GraphBatch, fixed: FixedShape) -> dict[str, Tensor]:
 
 
 def _pad_rows(value: Tensor, rows: int) -> Tensor:
-    """``value`` and copies of its first row, which no model can stumble over."""
+    """``value`` and copies of its first row, which any model can compute with."""
     first = value[:1] if len(value) else value.new_zeros(1, *value.shape[1:])
     return torch.cat([value, first.expand(rows - len(value), *value.shape[1:])])
 

@@ -88,7 +88,7 @@ class Max(Readout):
 
 
 class SumMeanMax(Readout):
-    """A linear map of sum, mean and largest entries side by side: how much, of what kind, and whether at all.
+    """A linear map of sum, mean and largest entries side by side.
 
     >>> SumMeanMax(8)(torch.ones(3, 8), GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2])).shape
     torch.Size([2, 8])

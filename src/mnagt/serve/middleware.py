@@ -69,8 +69,8 @@ class Middleware:
             return
         start, status = time.perf_counter(), 500
         headers = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
-        given = headers.get(b"x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = headers.get(b"x-request-id", "")
+        request_id = request_id if _REQUEST_ID.fullmatch(request_id) else uuid.uuid4().hex
         added, caller = {**HEADERS, "X-Request-ID": request_id}, self.callers.find(_get_token(headers))
 
         async def send_with_headers(message: Any) -> None:

@@ -50,9 +50,9 @@ def list_problems(
         logger.warning("the network is trained alone: %s", reason)
         return {}
     problems = {}
-    for name, given in settings.member_settings.items():
-        model = build_model(_model_name(name), given, dataset.features, task.num_outputs)
-        encoded, full = with_encodings(dataset, model.encodings), full_settings(_model_name(name), given)
+    for name, member_settings in settings.member_settings.items():
+        model = build_model(_model_name(name), member_settings, dataset.features, task.num_outputs)
+        encoded, full = with_encodings(dataset, model.encodings), full_settings(_model_name(name), member_settings)
         problems[name] = SklearnProblem(model, full, encoded, split, task, config.train.seed, should_stop)
     return problems
 

@@ -119,19 +119,19 @@ def train(
 
 
 def _read_arguments(
-    given: Any, dataset: Any, recipe: Path | str | None, options: dict[str, Any]
+    source: Any, dataset: Any, recipe: Path | str | None, options: dict[str, Any]
 ) -> tuple[RunConfig, PackedDataset | None]:
     """The settings of a run, and its graphs where they are in memory."""
-    if isinstance(given, RunConfig):
+    if isinstance(source, RunConfig):
         if recipe is not None:
             raise InputError("a RunConfig holds all settings; leave out the recipe, or give the data set in its place")
-        return apply_options(given, options), None if dataset is None else from_graphs(dataset)
-    if (given is None) == (dataset is None):
+        return apply_options(source, options), None if dataset is None else from_graphs(dataset)
+    if (source is None) == (dataset is None):
         raise InputError("train takes one data set: its name or path, or graphs; for example: train('MUTAG')")
-    given = dataset if given is None else given
-    name, packed = given, None
-    if not isinstance(given, str | Path):
-        packed = _pack(given, options.get("target"), options.get("task", "auto"))
+    source = dataset if source is None else source
+    name, packed = source, None
+    if not isinstance(source, str | Path):
+        packed = _pack(source, options.get("target"), options.get("task", "auto"))
         name = packed.name
     if recipe is None:
         recipe = find_recipe(str(name), options.get("model"))
@@ -224,8 +224,8 @@ def _run(
         raise InputError(
             f"rank {ranks.rank} reads another {dataset.name} than rank 0 ({fingerprint}); give both the same"
         )
-    log_folder, shown = (out, reporter or Reporter()) if ranks.is_first else (None, Reporter())
-    with stop_requests() as should_stop, RunLogs(log_folder, shown, tensorboard) as logs:
+    log_folder, reporter = (out, reporter or Reporter()) if ranks.is_first else (None, Reporter())
+    with stop_requests() as should_stop, RunLogs(log_folder, reporter, tensorboard) as logs:
 
         def write_run(config: RunConfig) -> None:
             """Write settings and split, unless they are there, and lock the run."""
