@@ -119,6 +119,8 @@ class MultiKernelAttention(nn.Module):
             KernelLinear(len(kernels), dim, inner, projections) for _ in range(3)
         )
         self.spectral = SpectralNeighbourhoods(len(kernels), heads, eigenpairs, degree) if eigenpairs else None
+        self.encodings = {} if self.spectral is None else self.spectral.encodings
+        """Name and size of the encoding that heads read, if any."""
         brought = inner if self.spectral is None else inner + heads * (degree + 1)
         self.to_out = KernelLinear(len(kernels), brought, dim, projections)
         self.bias = bias
@@ -148,11 +150,6 @@ class MultiKernelAttention(nn.Module):
         bias = None if self.bias is None else self.bias(graph)
         dropout = self.dropout if self.training else 0.0
         return attend(query, key, value, graph, bias=bias, dropout=dropout, backend=self.backend)
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        """Name and size of the encoding that heads read, if any."""
-        return {} if self.spectral is None else self.spectral.encodings
 
     def weights(self, hops: Hops) -> list[Float[Tensor, "kernels heads nodes nodes"]]:
         """The attention weights of each graph: rows attend, columns are attended to."""

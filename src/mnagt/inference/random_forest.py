@@ -1,7 +1,7 @@
 """A random forest over the presence of WL colours, as tensors: a member of an ensemble with a network."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -36,6 +36,8 @@ class RandomForest(Trees):
     torch.Size([20])
     """
 
+    encodings: ClassVar[dict[str, int]] = {COLOURS: ITERATIONS}
+    """Name and size of the encoding that the forest reads and that can be computed once for a data set."""
     column: Int[Tensor, "colours_by_slots"]
     """The feature of each slot; the last, which no tree tests, where no colour of the slot is known."""
     odds: Float[Tensor, "outputs"]
@@ -53,11 +55,6 @@ class RandomForest(Trees):
         """The forest, not yet grown, that a model's settings ask for."""
         trees = settings.get("forest_trees", 0)
         return cls(outputs, trees, settings["forest_max_leaves"]) if trees else None
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        """Name and size of the encoding that the forest reads and that can be computed once for a data set."""
-        return {COLOURS: ITERATIONS}
 
     def fit_vocabulary(self, colours: Int[Tensor, "nodes colours"], graph: Int[Tensor, "nodes"]) -> None:
         """Choose the colours that are features, from those of the training part's nodes and the graph of each node."""

@@ -163,6 +163,9 @@ class NodeEncoder(nn.Module):
     torch.Size([3, 8])
     """
 
+    encodings: dict[str, int] = {}  # noqa: RUF012
+    """Name and size of each encoding that can be computed once for a whole data set."""
+
     def __init__(
         self,
         columns: Columns,
@@ -181,7 +184,9 @@ class NodeEncoder(nn.Module):
         self.columns = ColumnEncoder(columns, dim) if columns else None
         self.degree = None if columns or structural_counts else Degree(dim)
         self.counts = StructuralCounts(dim) if structural_counts else None
-        self.steps, self.vectors, self.radius = random_walk, laplacian, ego_radius
+        sizes = {"random-walk": random_walk, "laplacian": laplacian, "ego-statistics": ego_radius}
+        sizes["structural-colours"] = STRUCTURAL_COLOURS if structural_counts else 0
+        self.encodings = {name: size for name, size in sizes.items() if size}
         self.random_walk = Continuous(random_walk, dim) if random_walk else None
         self.ego_statistics = Continuous(3 * ego_radius, dim) if ego_radius else None
         self.laplacian = nn.Linear(laplacian, dim, bias=False) if laplacian else None
@@ -190,26 +195,22 @@ class NodeEncoder(nn.Module):
         if self.columns is not None:
             x = self.columns(graph.node_labels, graph.node_values, graph)
         elif self.counts is not None:
-            x = self.counts(get_encoding(graph, "structural-colours", STRUCTURAL_COLOURS))
+            x = self.counts(self._encode(graph, "structural-colours"))
         else:
             assert self.degree is not None
             x = self.degree(graph)
         if self.random_walk is not None:
-            x = x + self.random_walk(get_encoding(graph, "random-walk", self.steps), graph)
+            x = x + self.random_walk(self._encode(graph, "random-walk"), graph)
         if self.ego_statistics is not None:
-            x = x + self.ego_statistics(get_encoding(graph, "ego-statistics", self.radius), graph)
+            x = x + self.ego_statistics(self._encode(graph, "ego-statistics"), graph)
         if self.laplacian is not None:
-            vectors = get_encoding(graph, "laplacian", self.vectors)
+            vectors = self._encode(graph, "laplacian")
             vectors = flip_signs(vectors, graph) if self.training else vectors
             x = x + self.laplacian(vectors.to(x.dtype))
         return x
 
-    @property
-    def encodings(self) -> dict[str, int]:
-        """Name and size of each encoding that can be computed once for a whole data set."""
-        sizes = {"random-walk": self.steps, "laplacian": self.vectors, "ego-statistics": self.radius}
-        sizes["structural-colours"] = STRUCTURAL_COLOURS if self.counts is not None else 0
-        return {name: size for name, size in sizes.items() if size}
+    def _encode(self, graph: GraphBatch, name: str) -> Tensor:
+        return get_encoding(graph, name, self.encodings[name])
 
 
 class NoEncoder(NodeEncoder):
@@ -220,7 +221,3 @@ class NoEncoder(NodeEncoder):
 
     def forward(self, graph: GraphBatch) -> NodeVectors:
         return torch.zeros(graph.num_nodes, 0, device=graph.device)
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {}

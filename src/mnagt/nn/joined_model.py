@@ -24,10 +24,7 @@ class MemberReadout(Readout):
     def __init__(self, name: str, model: GraphModel, outputs: int) -> None:
         super().__init__(outputs)
         self.encoding, self.readout, self.head = f"{name}-outputs", model.readout, model.head
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return self.readout.encodings
+        self.encodings = model.readout.encodings
 
     def prepare(self, x: NodeVectors, graph: GraphBatch) -> Prepared:
         """Adds the outputs to the graph's encodings, before the network's readout adds nodes."""
@@ -48,18 +45,12 @@ class JoinedReadout(Readout):
         super().__init__(network.dim + sum(member.dim for member in members.values()))
         self.network = network
         self.members: Mapping[str, Readout] = nn.ModuleDict(members)  # type: ignore[assignment]
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {name: size for part in self._parts for name, size in part.encodings.items()}
-
-    @property
-    def _parts(self) -> list[Readout]:
-        return [self.network, *self.members.values()]
+        sizes = [(name, size) for part in (network, *members.values()) for name, size in part.encodings.items()]
+        readers = Counter(name for name, _ in sizes)
+        self.encodings, self.shared = dict(sizes), {name: size for name, size in sizes if readers[name] > 1}
 
     def prepare(self, x: NodeVectors, graph: GraphBatch) -> Prepared:
-        readers = Counter(name for part in self._parts for name in part.encodings)
-        graph = add_encodings(graph, {name: size for name, size in self.encodings.items() if readers[name] > 1})
+        graph = add_encodings(graph, self.shared)
         for member in self.members.values():
             x, graph = member.prepare(x, graph)
         return self.network.prepare(x, graph)

@@ -37,11 +37,7 @@ class MorganBits(Readout):
 
     def __init__(self, radius: int, bits: int, components: int = 1) -> None:
         super().__init__(bits * components + 1)
-        self.radius, self.bits = radius, bits
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {IDENTIFIERS: self.radius}
+        self.radius, self.bits, self.encodings = radius, bits, {IDENTIFIERS: radius}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         identifiers = get_encoding(graph, IDENTIFIERS, self.radius)
@@ -55,11 +51,7 @@ class Descriptors(Readout):
 
     def __init__(self, components: int = 1) -> None:
         super().__init__(NUM_DESCRIPTORS * components)
-        self.components = components
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {DESCRIPTORS: NUM_DESCRIPTORS}
+        self.components, self.encodings = components, {DESCRIPTORS: NUM_DESCRIPTORS}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         descriptors = get_encoding(graph, DESCRIPTORS, NUM_DESCRIPTORS)
@@ -84,9 +76,9 @@ def take_first_rows(
 class TableColumns(Readout):
     """Columns of a table, with a row for each molecule; NaN where a value is missing."""
 
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {TABLE_DESCRIPTORS: self.dim}
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.encodings = {TABLE_DESCRIPTORS: dim}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         columns = graph.encodings.get(TABLE_DESCRIPTORS)
@@ -132,10 +124,7 @@ class MoleculeDescriptors(Readout):
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
         self.map = Linear(width, dim)
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {name: size for part in self.parts for name, size in part.encodings.items()}
+        self.encodings = {name: size for part in parts for name, size in part.encodings.items()}
 
     def fit_scaling(self, batches: Iterable[GraphBatch]) -> None:
         """Compute mean and deviation of each column over the graphs of ``batches``: the training part."""

@@ -44,13 +44,10 @@ class WLCounts(NodeSum):
     def __init__(self, outputs: int, iterations: int, initial: int, normalisation: Normalisation) -> None:
         super().__init__(outputs)
         self.iterations, self.colours, self.normalisation = iterations, initial + iterations, normalisation
+        self.encodings = {COLOURS: iterations}
         self.register_buffer("key", torch.zeros(0, dtype=torch.long))
         self.weight = nn.Parameter(torch.zeros(0, outputs))
         self.bias = nn.Parameter(torch.zeros(outputs))
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {COLOURS: self.iterations}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         return super().forward(x, graph) + self.bias

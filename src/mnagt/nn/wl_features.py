@@ -56,17 +56,13 @@ class WLFeatures(NodeSum):
     def __init__(self, dim: int, iterations: int, *, vocabulary_size: int, dropout: float, min_graphs: int = 2) -> None:
         super().__init__(dim)
         self.iterations, self.vocabulary_size = iterations, vocabulary_size
-        self.dropout, self.min_graphs = dropout, min_graphs
+        self.dropout, self.min_graphs, self.encodings = dropout, min_graphs, {COLOURS: iterations}
         self.table = nn.Embedding(iterations * vocabulary_size, dim)
         nn.init.normal_(self.table.weight, std=0.1)
         self.register_buffer("row", torch.empty(iterations * SLOTS, dtype=torch.int32))
         if not self.row.is_meta:  # where arithmetic would import torch's compiler, which takes a second
             hashed = torch.arange(SLOTS) % vocabulary_size + vocabulary_size * torch.arange(iterations)[:, None]
             self.row.copy_(hashed.flatten())
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {COLOURS: self.iterations}
 
     def fit_vocabulary(self, colours: Int[Tensor, "nodes iterations"], graph: Int[Tensor, "nodes"]) -> None:
         """Choose the colours that have rows, from those of the training part's nodes and the graph of each node."""
