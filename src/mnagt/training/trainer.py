@@ -22,7 +22,7 @@ from mnagt.data.splits import Split
 from mnagt.errors import InputError
 from mnagt.files import write_json
 from mnagt.graphs.batch import GraphBatch
-from mnagt.inference.outputs import Reduce, autocast, matmul_precision
+from mnagt.inference.outputs import autocast, matmul_precision
 from mnagt.inference.weights import add_prefix, check_weights, load_tensors, load_weights, save_tensors, select_prefix
 from mnagt.migrations import rename_weights
 from mnagt.nn.activation_checkpointing import CheckpointedModel
@@ -142,8 +142,10 @@ class Trainer:
             self._network = CheckpointedModel(model)
         self._forward = self._network
         self.ema = copy.deepcopy(model) if config.ema_decay else None
+        self._evaluated = model if self.ema is None else self.ema
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
         self.evaluation_batch_size = evaluation_batch_size(dataset, config)
+        self._validation = self.dataset, split.valid, self.evaluation_batch_size, task.reduce_output
         self.at = Position()
         self.best: dict[str, Tensor] = {}
         can_capture = ops.is_usable(self.device) and self.dataset.is_resident and not ranks.is_distributed
@@ -297,10 +299,6 @@ class Trainer:
 
         return CapturedSteps(self._update, self.dataset, self.config.batch_size, state)
 
-    @property
-    def _evaluated(self) -> nn.Module:
-        return self.model if self.ema is None else self.ema
-
     def _validate(self) -> Float[Tensor, "valid outputs"]:
         if self._is_captured and len(self.split.valid) <= CAPTURED_BATCHES * self.evaluation_batch_size:
             try:
@@ -312,10 +310,6 @@ class Trainer:
     @cached_property
     def _captured_outputs(self) -> CapturedOutputs:
         return CapturedOutputs(self._evaluated, *self._validation)
-
-    @property
-    def _validation(self) -> tuple[PackedDataset, Int[Tensor, "valid"], int, Reduce]:
-        return self.dataset, self.split.valid, self.evaluation_batch_size, self.task.reduce_output
 
     def _give_up_capturing(self, error: Exception) -> None:
         logger.warning("the step is not captured as a CUDA graph, and runs slower: %s", " ".join(str(error).split()))
