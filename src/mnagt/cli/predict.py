@@ -17,6 +17,7 @@ from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs, rea
 from mnagt.errors import InputError, count, explain_missing
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
+from mnagt.screening.config import ScreenConfig
 from mnagt.serve.config import ServeConfig
 
 if TYPE_CHECKING:
@@ -137,8 +138,6 @@ def _write_csv(table: dict[str, list], file: Any) -> None:
 
 
 def screen_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.screening.config import ScreenConfig
-
     parser.add_argument("model", type=Path, help="folder of a run, or of several runs (an ensemble)")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files of molecules, folders of files, or patterns")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the predictions")
@@ -151,7 +150,6 @@ def screen_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
 def run_screen(args: argparse.Namespace) -> None:
     """Writes predictions for tables of molecules of any size: CSV, TSV, .smi (each also .gz) or Parquet. Rows are read,
     predicted for and written shard by shard, in many processes. The same command goes on where another ended."""
-    from mnagt.screening.config import ScreenConfig
     from mnagt.screening.screen import BEST, screen
 
     config = ScreenConfig(**read_options(args, ScreenConfig))

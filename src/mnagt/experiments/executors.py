@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from mnagt.errors import InputError, explain_missing
+from mnagt.errors import InputError, explain_missing, one_line
+from mnagt.experiments.config import RayConfig
 from mnagt.plugins import list_plugins, load_plugins
-from mnagt.settings import Gt, Le, PositiveInt, Settings
 from mnagt.version import __version__
 
 Item = TypeVar("Item")
@@ -37,23 +36,6 @@ log = logging.getLogger(__name__)
 
 def do_nothing() -> None:
     pass
-
-
-@dataclass(frozen=True)
-class RayConfig(Settings):
-    """A Ray cluster, and how much of it a trial takes. As many trials run at a time as fit."""
-
-    ray_address: str | None = None
-    """HOST:PORT of a cluster; none for RAY_ADDRESS, and without it a cluster is started on this machine."""
-    cpus_per_trial: PositiveInt = 1
-    """CPUs, and threads, of a trial."""
-    gpus_per_trial: Annotated[float, Gt(0), Le(1)] = 0.25
-    """Share of a GPU that a trial takes, where there are GPUs and its device is not cpu."""
-
-    @property
-    def address(self) -> str | None:
-        """The address of a cluster that is running already."""
-        return self.ray_address or os.environ.get("RAY_ADDRESS") or None
 
 
 @contextmanager
@@ -227,8 +209,8 @@ def _connect(config: RayConfig) -> Iterator[Any]:
             socket.create_connection((host, int(port)), timeout=10).close()  # Ray would try for minutes
         ray.init(config.address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
     except (OSError, RuntimeError, ValueError) as error:
-        where, reason = config.address or "this machine", " ".join(str(error).split())[:200]
-        raise InputError(f"no Ray cluster at {where} ({reason}); see --ray-address") from None
+        where = config.address or "this machine"
+        raise InputError(f"no Ray cluster at {where} ({one_line(error, 200)}); see --ray-address") from None
     try:
         yield ray
     finally:

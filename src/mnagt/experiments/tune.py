@@ -15,7 +15,8 @@ import torch
 from mnagt.data.packed import PackedDataset
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.experiments.executors import RayConfig, run_parallel
+from mnagt.experiments.config import RayConfig
+from mnagt.experiments.executors import run_parallel
 from mnagt.experiments.trials import check_same_data, with_absolute_paths
 from mnagt.experiments.tune_result import (
     OUTCOME,
