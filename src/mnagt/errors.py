@@ -69,6 +69,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def one_line(error: BaseException, most: int = 300) -> str:
+    """The message of an error of another package, on one line and cut short; its kind, where it has none."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
 def quote(value: object, most: int = 60) -> str:
     """A value as messages show it: cut short, whatever it is."""
     try:

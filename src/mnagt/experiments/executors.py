@@ -169,7 +169,7 @@ def _run_on_ray(
             except ray.exceptions.RayTaskError as error:
                 outcome.set_exception(error.cause or error)
             except ray.exceptions.RayError as error:
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+                reason = f"{type(error).__name__}: {one_line(error, 120)}"
                 if attempts[i] < MAX_ATTEMPTS:
                     attempts[i] += 1
                     log.warning("a worker was lost (%s); its %s is started again", reason, noun)

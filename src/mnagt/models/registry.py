@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from mnagt.errors import InputError
+from mnagt.errors import InputError, one_line
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import MOLECULES, are_molecules
 from mnagt.models.config import ReadoutConfig, SklearnConfig, WidthConfig
@@ -237,7 +237,7 @@ def build_model(
     except InputError:
         raise
     except (ValueError, RuntimeError, MemoryError) as error:  # PyTorch refuses a setting or lacks memory
-        raise InputError(f"model {name}: {' '.join(str(error).split())}; change its settings") from error
+        raise InputError(f"model {name}: {one_line(error)}; change its settings") from error
     if level == "graph":
         return model
     if not (isinstance(config, ReadoutConfig) and is_network(model)):

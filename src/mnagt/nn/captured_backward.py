@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt import ops
-from mnagt.errors import InputError
+from mnagt.errors import InputError, one_line
 from mnagt.graphs.batch import GraphBatch, Padding
 from mnagt.graphs.padding import PADDING_GRAPH_SIZE, Shape, pad_batch
 from mnagt.nn.graph_inputs import keep_graph_batch
@@ -146,7 +146,7 @@ class CapturedBackward:
                 raise
             raise InputError(
                 "the loss cannot be captured as a CUDA graph: it may not wait for the GPU, as .item() does, or "
-                f"global_add_pool(x, batch) without data.num_graphs ({' '.join(str(error).split())})"
+                f"global_add_pool(x, batch) without data.num_graphs ({one_line(error)})"
             ) from error
         return CapturedStep(graph, inputs, loss, [parameter.grad for parameter in self.model.parameters()])
 

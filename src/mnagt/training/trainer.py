@@ -19,7 +19,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from mnagt import ops
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
-from mnagt.errors import InputError
+from mnagt.errors import InputError, one_line
 from mnagt.files import write_json
 from mnagt.graphs.batch import GraphBatch
 from mnagt.inference.outputs import autocast, matmul_precision
@@ -312,7 +312,7 @@ class Trainer:
         return CapturedOutputs(self._evaluated, *self._validation)
 
     def _give_up_capturing(self, error: Exception) -> None:
-        logger.warning("the step is not captured as a CUDA graph, and runs slower: %s", " ".join(str(error).split()))
+        logger.warning("the step is not captured as a CUDA graph, and runs slower: %s", one_line(error))
         self._is_captured = False
         self.__dict__.pop("_captured_steps", None)
         self.__dict__.pop("_captured_outputs", None)
@@ -353,8 +353,9 @@ class Trainer:
                 float(record[f"valid_{self.task.metric}"])
             has_random_states = self.ranks.set_random_states(select_prefix("random/", tensors), self.device)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"{path}: not a checkpoint of this run ({reason}); restore it or train again") from error
+            raise InputError(
+                f"{path}: not a checkpoint of this run ({one_line(error)}); restore it or train again"
+            ) from error
         if not has_random_states:
             step = self.at.epoch * self.steps_per_epoch + self.at.step
             torch.manual_seed(self.ranks.seed(self.config.seed, step))
