@@ -18,6 +18,7 @@ from mnagt.cli.training import run_config, run_options, with_open_settings
 from mnagt.errors import InputError
 from mnagt.experiments.config import CompareConfig, QuickstartConfig, RayConfig, ReproduceConfig, TuneConfig
 from mnagt.files import make_folder
+from mnagt.registry import lookup
 from mnagt.runs.config import RunConfig
 
 
@@ -224,7 +225,6 @@ def run_reproduce(args: argparse.Namespace) -> int:
     from mnagt.experiments.reproduce import reproduce
     from mnagt.experiments.reproduce_report import build_table, list_notices, summarise_datasets, write_report
     from mnagt.experiments.reproduce_tables import EXPERIMENTS
-    from mnagt.registry import lookup
     from mnagt.training.progress import Live
 
     lookup(EXPERIMENTS, args.experiment, "experiment")

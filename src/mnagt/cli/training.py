@@ -14,6 +14,7 @@ from typing import Any
 from mnagt.cli.options import Parser, add_options, print_scores, print_table, read_options
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError
+from mnagt.registry import lookup
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 
 
@@ -105,7 +106,6 @@ def run_options(
         parser.epilog = f"The settings of a model are options too: `{command}` lists them."
         return  # without torch, which takes seconds to import
     from mnagt.models.registry import MODELS
-    from mnagt.registry import lookup
 
     name = _chosen_model(words, finds_recipe=finds_recipe)
     if name != RunConfig.model:
@@ -154,7 +154,6 @@ def column_options(parser: Any) -> None:
 def run_config(args: argparse.Namespace) -> RunConfig:
     """The settings of a run: defaults, then the recipe, then what the command line says."""
     from mnagt.models.registry import MODELS
-    from mnagt.registry import lookup
     from mnagt.runs.options import RUN_OPTIONS, apply_options
     from mnagt.runs.recipes import read_recipe
 
