@@ -101,7 +101,8 @@ def run_options(
     atom_targets_option(table)
     if not has_model:
         return
-    if _asks_for_help(words) and not any(word.startswith(("--model", "--recipe")) for word in words):
+    asks_for_help = "--help" in words or "-h" in words
+    if asks_for_help and not any(word.startswith(("--model", "--recipe")) for word in words):
         command = f"{parser.prog} --model {RunConfig.model} --help"
         parser.epilog = f"The settings of a model are options too: `{command}` lists them."
         return  # without torch, which takes seconds to import
@@ -111,10 +112,6 @@ def run_options(
     if name != RunConfig.model:
         parser.set_defaults(command=f"{parser.prog} --model {name}")
     add_options(parser, lookup(MODELS, name, "model").config, f"settings of the model {name}")
-
-
-def _asks_for_help(words: Sequence[str]) -> bool:
-    return "--help" in words or "-h" in words
 
 
 SMILES_HELP = "the column of SMILES; for rows of several molecules, their columns (solute,solvent) [guessed from names]"
