@@ -191,7 +191,7 @@ def run_compare(args: argparse.Namespace) -> int:
     rows = []
     for each in comparison.models:
         test = f"{each.mean:.3f} ({each.interval[0]:.3f} to {each.interval[1]:.3f})"
-        rows.append([each.model, describe_valid(each), test, f"{each.seconds:.1f}", f"{each.memory:,.0f}"])
+        rows.append([each.model, describe_valid(each), test, f"{each.seconds:.1f}", f"{each.peak_memory_mb:,.0f}"])
     metric = comparison.metric
     print_table(["model", f"validation {metric} (95 %)", f"test {metric} (95 %)", "seconds", "memory, MB"], rows)
     print("\n" + "\n".join([comparison.verdict(), *comparison.notices, f"page    {out / 'report.html'}"]))

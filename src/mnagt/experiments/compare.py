@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -48,21 +48,21 @@ class Compared:
     """Validation scores on all training graphs, one for each seed: they give the order and the recommendation."""
     valid_interval: tuple[float, float] | None
     """Ends of the bootstrap intervals over the validation graphs, means over seeds; None in ledgers without them."""
-    scores: tuple[float, ...]
+    test: tuple[float, ...]
     """Test scores on all training graphs, one for each seed; they choose nothing."""
     interval: tuple[float, float]
     """Ends of the bootstrap intervals over the test graphs, means over seeds."""
     curve: dict[int, list[float]]
     """Test scores by the number of training graphs."""
     seconds: float = 0.0
-    memory: float = 0.0
-    """Peak memory of the process that trained, in MB."""
+    peak_memory_mb: float = 0.0
+    """Of the process that trained."""
     parameters: int = 0
 
     @property
     def mean(self) -> float:
         """The mean test score."""
-        return mean(self.scores)
+        return mean(self.test)
 
     @property
     def valid_mean(self) -> float:
@@ -294,8 +294,9 @@ def build_page(comparison: Comparison, failed: dict[str, str]) -> str:
         deviation = (each.interval[1] - each.interval[0]) / 2
         is_ours = each.model.startswith("mnagt")
         sketch = html.interval(f"{each.model}: {text}", each.mean, low, high, deviation, is_ours=is_ours)
-        numbers = f"{each.memory:,.0f}" if each.memory else "–", f"{each.parameters:,}" if each.parameters else "–"
-        cost = ["–" if each.model == CONSTANT else f"{each.seconds:.1f}", *numbers]
+        memory = f"{each.peak_memory_mb:,.0f}" if each.peak_memory_mb else "–"
+        parameters = f"{each.parameters:,}" if each.parameters else "–"
+        cost = ["–" if each.model == CONSTANT else f"{each.seconds:.1f}", memory, parameters]
         rows.append([each.model, describe_valid(each), text, sketch, *cost])
     drawn = [each for each in models if each.model != CONSTANT and len(each.curve) > 1]
     series = [mean_series(each.model, i, list(each.curve), list(each.curve.values())) for i, each in enumerate(drawn)]
@@ -311,19 +312,7 @@ def build_page(comparison: Comparison, failed: dict[str, str]) -> str:
 
 def _describe(comparison: Comparison) -> dict[str, Any]:
     """What ``result.json`` holds."""
-    models = {
-        each.model: {
-            "valid": list(each.valid),
-            "valid_interval": None if each.valid_interval is None else list(each.valid_interval),
-            "test": list(each.scores),
-            "interval": list(each.interval),
-            "seconds": each.seconds,
-            "peak_memory_mb": each.memory,
-            "parameters": each.parameters,
-            "curve": {str(count): values for count, values in each.curve.items()},
-        }
-        for each in comparison.models
-    }
+    models = {each["model"]: each for each in map(asdict, comparison.models)}
     return {
         "metric": comparison.metric,
         "chosen_by": "validation",
