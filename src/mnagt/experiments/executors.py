@@ -31,7 +31,7 @@ OBJECT_STORE_BYTES = 2**27
 RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 """No usage statistics are sent, and no line of Ray's logs reaches our standard output."""
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def do_nothing() -> None:
@@ -172,7 +172,7 @@ def _run_on_ray(
                 reason = f"{type(error).__name__}: {one_line(error, 120)}"
                 if attempts[i] < MAX_ATTEMPTS:
                     attempts[i] += 1
-                    log.warning("a worker was lost (%s); its %s is started again", reason, noun)
+                    _log.warning("a worker was lost (%s); its %s is started again", reason, noun)
                     running[start(i)] = i
                     continue
                 message = f"{MAX_ATTEMPTS} workers in turn were lost at the same {noun}, likely for lack of memory"

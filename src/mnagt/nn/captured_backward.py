@@ -26,7 +26,7 @@ MANY = 16
 STRUCTURE = ("node_ptr", "in_ptr", "source", "edge_order")
 """The tensors of a ``GraphBatch`` that change from batch to batch."""
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 NumValid = Mapping[int, Int[Tensor, ""]]
 """How many rows are valid of a tensor with so many rows: those of nodes, edges or graphs, padding included."""
 
@@ -124,7 +124,7 @@ class CapturedBackward:
         if (captured := self._captured.get(fixed)) is None:
             captured = self._captured[fixed] = self._capture(data, inputs, fixed, device)
             if len(self._captured) == MANY:
-                logger.warning("%d shapes of batches were captured; give all batches as many graphs", MANY)
+                _log.warning("%d shapes of batches were captured; give all batches as many graphs", MANY)
         else:
             _copy_into(captured.inputs, inputs)
         captured.graph.replay()

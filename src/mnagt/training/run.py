@@ -37,7 +37,7 @@ from mnagt.training.memory_check import explain_out_of_memory
 from mnagt.training.progress import METRICS, Reporter, RunLogs
 from mnagt.training.transfer import describe_shared_graphs, inherit_settings
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,11 +109,11 @@ def train(
         config, dataset = resolve_run(*_read_arguments(config, dataset, recipe, options))
         named = ranks.broadcast_from_rank0(lambda: choose_split(config.split, dataset))
         if ranks.is_first:
-            logger.info("%s", describe_split(named, dataset))
+            _log.info("%s", describe_split(named, dataset))
             warnings = describe_small_sample(named.split, dataset), describe_shared_graphs(config, dataset, named.split)
             more = *describe_absent_classes(named.split, dataset), *describe_idle_settings(config)
             for warning in (*more, *filter(None, warnings)):
-                logger.warning("%s", warning)
+                _log.warning("%s", warning)
         split = keep_share(named.split, config.train.train_share, config.train.seed)
         return _run(config, dataset, split, out, reporter, tensorboard, ranks)
 
@@ -172,7 +172,7 @@ def resolve_run(config: RunConfig, dataset: PackedDataset | None) -> tuple[RunCo
     if not dataset.task.is_labelled:
         raise InputError(f"{dataset.name}: no targets to learn from; {where}")
     if dataset.task.level == "node":
-        logger.info("a number is learned for each node, from its own vector: readouts and WL features are left out")
+        _log.info("a number is learned for each node, from its own vector: readouts and WL features are left out")
     config = inherit_settings(config)
     return replace(config, settings=full_settings(config.model, config.settings)), dataset
 

@@ -44,7 +44,7 @@ from mnagt.training.optim import (
 )
 from mnagt.training.progress import Reporter
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 EVALUATION_GRAPHS, EVALUATION_NODES = 256, 8192
 """Graphs, or about so many nodes if that is fewer, that are evaluated at once, even if training batches are smaller."""
@@ -312,7 +312,7 @@ class Trainer:
         return CapturedOutputs(self._evaluated, *self._validation)
 
     def _give_up_capturing(self, error: Exception) -> None:
-        logger.warning("the step is not captured as a CUDA graph, and runs slower: %s", one_line(error))
+        _log.warning("the step is not captured as a CUDA graph, and runs slower: %s", one_line(error))
         self._is_captured = False
         self.__dict__.pop("_captured_steps", None)
         self.__dict__.pop("_captured_outputs", None)
@@ -360,7 +360,7 @@ class Trainer:
             step = self.at.epoch * self.steps_per_epoch + self.at.step
             torch.manual_seed(self.ranks.seed(self.config.seed, step))
             if self.ranks.is_first:
-                logger.info(
+                _log.info(
                     "the run began with another number of ranks: dropout is seeded anew from step %d on", step + 1
                 )
         self.optimizer.refresh()
