@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 LEVELS = 2**16
-"""Shares are kept to so many levels: what sixteen random bits tell apart."""
+"""Probabilities are rounded to a multiple of one in so many: what sixteen random bits can draw."""
 
 
 class Dropout(nn.Dropout):
@@ -18,7 +18,7 @@ class Dropout(nn.Dropout):
 
 
 def factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Float[Tensor, "..."]:
-    """Zero with probability ``p``, to a level, else what makes the mean one."""
+    """Zero with probability ``p`` (rounded), and otherwise the number that makes the mean 1."""
     kept_levels, numbers = min(max(round((1 - p) * LEVELS), 1), LEVELS - 1), shape.numel()
     bits = torch.empty(-(-numbers // 4), dtype=torch.int64).random_(-(2**63), None)  # all 64 of them
     drawn = bits.view(torch.int16)[:numbers].view(shape)

@@ -1,4 +1,4 @@
-"""What goes wrong through the user's input, told in one line."""
+"""Errors in the user's input, as messages of one line, and the parts of such messages."""
 
 import difflib
 import json
@@ -67,6 +67,11 @@ def count(number: int, noun: str) -> str:
     ('1 molecule', '1,200 molecules')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """The message of an error of another package, on one line and cut short; its kind, where it has none."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
 
 
 def quote(value: object, most: int = 60) -> str:

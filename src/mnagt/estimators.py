@@ -63,14 +63,14 @@ class _GraphEstimator(BaseEstimator):
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name, and settings of the model as ``settings__NAME``; the other settings stay."""
         names = [name for name in params if name.startswith(PREFIX)]
-        given = {name.removeprefix(PREFIX): params.pop(name) for name in names}
+        settings = {name.removeprefix(PREFIX): params.pop(name) for name in names}
         super().set_params(**params)
-        if given:
+        if settings:
             fields = describe_fields(lookup(MODELS, self.model, "model").config)
-            for name in given.keys() - fields.keys():
+            for name in settings.keys() - fields.keys():
                 there_are = f"there are: {', '.join(sorted(fields))}"
                 raise InputError(f"model {self.model}: no setting {quote(name)}; {there_are}")
-            self.settings = {**(self.settings or {}), **given}
+            self.settings = {**(self.settings or {}), **settings}
         return self
 
     def _graphs(self, X: Any, columns: Any = None) -> PackedDataset:  # noqa: N803

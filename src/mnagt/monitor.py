@@ -127,16 +127,16 @@ EXPLANATION = (
 )
 
 
-def _rows(found: Monitored) -> list[list[str]]:
-    return [[name, f"{distance:.2f}"] for name, distance in found.farthest]
+def _rows(monitored: Monitored) -> list[list[str]]:
+    return [[name, f"{distance:.2f}"] for name, distance in monitored.farthest]
 
 
-def _draw(found: Monitored, name: str) -> object:
+def _draw(monitored: Monitored, name: str) -> object:
     """A bar for each bin of a feature, and a ring at the share of the training graphs."""
-    bins, counts, title = found.bins[name], found.counts[name], describe_feature(found.trained, name)
+    bins, counts, title = monitored.bins[name], monitored.counts[name], describe_feature(monitored.trained, name)
     expected = torch.tensor(bins.counts)
     shares = [(100 * each / each.sum()).tolist() for each in (counts, expected)]
-    labels, colour = bins.describe(found.trained.vocabularies.get(name, ())), series_style(0).colour
+    labels, colour = bins.describe(monitored.trained.vocabularies.get(name, ())), series_style(0).colour
     bars = [Bar(label, now, colour=colour, ring=then) for label, now, then in zip(labels, *shares, strict=True)]
     compared = "validation" if name == "distance" else "training"
     return html.figure(bar_chart(f"{title}: % of graphs; rings: {compared} graphs", bars))

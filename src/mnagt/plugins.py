@@ -71,7 +71,7 @@ def _import(name: str) -> None:
         return
     folder = os.getcwd()
     try:
-        sys.path.append(folder)  # a plugin may lie where one works
+        sys.path.append(folder)  # a plugin may be a file in the working directory
         import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name.split(".")[0] and error.name != name:

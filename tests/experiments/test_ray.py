@@ -21,7 +21,8 @@ from mnagt.cli import main
 from mnagt.data.registry import EMBEDDED
 from mnagt.errors import InputError
 from mnagt.experiments import trials
-from mnagt.experiments.executors import MAX_ATTEMPTS, RAY_ENVIRONMENT, RayConfig, run_parallel
+from mnagt.experiments.config import RayConfig
+from mnagt.experiments.executors import MAX_ATTEMPTS, RAY_ENVIRONMENT, run_parallel
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.trials import run_trials, with_seed
 from mnagt.experiments.tune import TuneConfig, tune

@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from scipy.stats import chi2
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.inference.drift import (
     Bins,
-    _chi_square_quantile,
     bins_from_dict,
     bins_to_dict,
     count_bins,
@@ -51,11 +49,6 @@ def test_bins_are_those_of_the_graphs_and_survive_json():
     assert bins_from_dict(bins_to_dict(bins), "here") == bins
     again = count_bins(bins, graphs(), torch.arange(100.0))
     assert all(each.psi == pytest.approx(0) for each in measure_drift(bins, again).values())
-
-
-def test_the_quantile_is_that_of_chi_square():
-    for degrees in (1, 3, 9, 20):
-        assert _chi_square_quantile(degrees) == pytest.approx(chi2.ppf(0.99, degrees), rel=0.02)
 
 
 def test_chance_is_seldom_exceeded_without_drift():

@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import common  # type: ignore[import-not-found]
 
-from mnagt.experiments.executors import RAY_ENVIRONMENT, RayConfig
+from mnagt.experiments.config import RayConfig
+from mnagt.experiments.executors import RAY_ENVIRONMENT
 from mnagt.experiments.ledger import Ledger
 from mnagt.experiments.trials import run_trials, with_seed
 from mnagt.runs.config import RunConfig, TrainConfig

@@ -19,7 +19,8 @@ from smiles_tables import write_csv
 from mnagt import RunConfig, SplitConfig, TrainConfig, predict, screen, train
 from mnagt.cli import main
 from mnagt.errors import InputError
-from mnagt.experiments.executors import RAY_ENVIRONMENT, RayConfig
+from mnagt.experiments.config import RayConfig
+from mnagt.experiments.executors import RAY_ENVIRONMENT
 from mnagt.screening import screen as module
 from mnagt.screening.config import ScreenConfig
 

@@ -62,20 +62,15 @@ def test_a_run_ends_with_a_model_and_one_record(tmp_path: Path, mutag):
 
 
 def test_a_run_that_was_stopped_is_fitted_from_the_start(tmp_path: Path, mutag):
-    split, path = random_split(len(mutag), 0), tmp_path / "last.safetensors"
+    run, split = tmp_path / "run", random_split(len(mutag), 0)
     with pytest.raises(Interrupted):
-        fit_model(CONFIG, mutag, split, checkpoint=path, should_stop=lambda: True)
-    assert not path.exists()
-    fits = [fit_model(CONFIG, mutag, split, checkpoint=path) for _ in range(2)]
-    torch.testing.assert_close(fits[1].model.state_dict(), fits[0].model.state_dict(), rtol=0, atol=0)
-
-
-def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, mutag):
-    split = random_split(len(mutag), 0)
-    config = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1), device="cpu")
-    fit_model(config, mutag, split, checkpoint=tmp_path / "last.safetensors")
-    with pytest.raises(InputError, match="not a checkpoint of this run"):
-        fit_model(CONFIG, mutag, split, checkpoint=tmp_path / "last.safetensors")
+        fit_model(CONFIG, mutag, split, should_stop=lambda: True)
+    train(CONFIG, run, dataset=mutag)
+    before = load_model(run).model.state_dict()
+    (run / "result.json").unlink()
+    (run / "model.safetensors").unlink()
+    resume(run, dataset=mutag)
+    torch.testing.assert_close(load_model(run).model.state_dict(), before, rtol=0, atol=0)
 
 
 def test_a_damaged_model_is_refused(tmp_path: Path, mutag):

@@ -20,7 +20,7 @@ from mnagt.linear import Linear
 Matrices = Float[Tensor, "graphs size size"]
 
 SMALLEST = 1e-13
-"""Entries of a graph kernel below are rounding errors: the pair is masked."""
+"""Entries of a graph kernel below this are rounding errors: the pair is masked."""
 
 
 class ShortestPathBias(nn.Module):

@@ -33,7 +33,7 @@ class Triplet(NamedTuple):
 
 
 class Hops:
-    r"""What is seen from each node, ever farther. Each step is taken once and shared by the kernels.
+    r"""Node vectors propagated over k hops, or through k layers of a GNN: each is computed once for all kernels.
 
     ``hops[k]`` is :math:`\hat A^k X`. ``hops.gnn_output(k)`` is the output of the k-th of the ``gnn``'s layers, X for
     k = 0.

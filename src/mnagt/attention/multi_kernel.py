@@ -103,9 +103,9 @@ class MultiKernelAttention(nn.Module):
         is_gated: bool = False,
     ) -> None:
         super().__init__()
-        for given, names in ((variant, get_args(AttentionVariant)), (projections, get_args(Projections))):
-            if given not in names:
-                raise InputError(f"no {given!r} attention; there are: {join_names(names)}")
+        for choice, choices in ((variant, get_args(AttentionVariant)), (projections, get_args(Projections))):
+            if choice not in choices:
+                raise InputError(f"no {choice!r} attention; there are: {join_names(choices)}")
         if variant == "linear" and (bias is not None or dropout or eigenpairs):
             raise InputError(
                 "linear attention has no score of a pair to add a bias or a neighbourhood to, or to drop; leave out "
@@ -119,6 +119,8 @@ class MultiKernelAttention(nn.Module):
             KernelLinear(len(kernels), dim, inner, projections) for _ in range(3)
         )
         self.spectral = SpectralNeighbourhoods(len(kernels), heads, eigenpairs, degree) if eigenpairs else None
+        self.encodings = {} if self.spectral is None else self.spectral.encodings
+        """Name and size of the encoding that heads read, if any."""
         brought = inner if self.spectral is None else inner + heads * (degree + 1)
         self.to_out = KernelLinear(len(kernels), brought, dim, projections)
         self.bias = bias
@@ -148,11 +150,6 @@ class MultiKernelAttention(nn.Module):
         bias = None if self.bias is None else self.bias(graph)
         dropout = self.dropout if self.training else 0.0
         return attend(query, key, value, graph, bias=bias, dropout=dropout, backend=self.backend)
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        """Name and size of the encoding that heads read, if any."""
-        return {} if self.spectral is None else self.spectral.encodings
 
     def weights(self, hops: Hops) -> list[Float[Tensor, "kernels heads nodes nodes"]]:
         """The attention weights of each graph: rows attend, columns are attended to."""

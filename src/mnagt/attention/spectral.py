@@ -70,11 +70,8 @@ class SpectralNeighbourhoods(nn.Module):
         head = torch.arange(kernels * heads).view(kernels, heads, 1)
         start = head % self.polynomials == torch.arange(self.polynomials)
         self.coefficients = nn.Parameter(GAIN * start.float())
-
-    @property
-    def encodings(self) -> dict[str, int]:
+        self.encodings = {SPECTRUM: eigenpairs}
         """Name and size of the encoding that can be computed once for a data set."""
-        return {SPECTRUM: self.eigenpairs}
 
     def spectrum(self, graph: GraphBatch, dtype: torch.dtype) -> Spectrum:
         """The eigenpairs that the batch brings, else newly computed ones."""

@@ -205,17 +205,12 @@ def _quote(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _split_plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The modules that ``--plugin`` names, and the other arguments."""
-    names, rest, words = [], [], iter(arguments)
-    for word in words:
-        if word == "--plugin":
-            names.append(next(words, ""))
-        elif word.startswith("--plugin="):
-            names.append(word.removeprefix("--plugin="))
-        else:
-            rest.append(word)
-    if not all(names):
+    ahead = Parser(prog="mnagt", add_help=False, allow_abbrev=False)
+    ahead.add_argument("--plugin", action="append", default=[], nargs="?", const="")
+    parsed, rest = ahead.parse_known_args(arguments)
+    if not all(parsed.plugin):
         raise InputError("--plugin takes the name of a Python module")
-    return names, rest
+    return parsed.plugin, rest
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -16,13 +16,13 @@ from typing import Any
 from mnagt.cli.options import Parser, add_options, option, print_table, read_options
 from mnagt.cli.training import run_config, run_options, with_open_settings
 from mnagt.errors import InputError
+from mnagt.experiments.config import CompareConfig, QuickstartConfig, RayConfig, ReproduceConfig, TuneConfig
 from mnagt.files import make_folder
+from mnagt.registry import lookup
 from mnagt.runs.config import RunConfig
 
 
 def quickstart_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.experiments.config import QuickstartConfig
-
     parser.add_argument("--out", type=Path, default=Path("runs/quickstart"), metavar="FOLDER", help="[runs/quickstart]")
     parser.add_argument("--open", action="store_true", help="open the report in a browser")
     add_options(parser, QuickstartConfig, "cross-validation")
@@ -31,7 +31,6 @@ def quickstart_options(parser: argparse.ArgumentParser, words: Sequence[str]) ->
 def run_quickstart(args: argparse.Namespace) -> None:
     """Cross-validates the default model, a GIN and a linear model on MUTAG, saves a model, predicts unseen molecules
     and writes a report."""
-    from mnagt.experiments.config import QuickstartConfig
     from mnagt.experiments.quickstart import quickstart
 
     config = QuickstartConfig(**read_options(args, QuickstartConfig))
@@ -107,17 +106,13 @@ def _log(line: str) -> None:
 
 
 def engine_options(parser: argparse.ArgumentParser) -> None:
-    from mnagt.experiments.executors import RayConfig
-
     engine = "processes of this machine, or a Ray cluster [local]"
     parser.add_argument("--engine", default="local", choices=("local", "ray"), help=engine)
     add_options(parser, RayConfig, "on a Ray cluster (--engine ray)")
 
 
-def read_ray(args: argparse.Namespace) -> Any:
+def read_ray(args: argparse.Namespace) -> RayConfig | None:
     """The Ray cluster of ``--engine ray``; None for local processes."""
-    from mnagt.experiments.executors import RayConfig
-
     settings = read_options(args, RayConfig)
     if args.engine == "local":
         if settings:
@@ -129,8 +124,6 @@ def read_ray(args: argparse.Namespace) -> Any:
 
 
 def tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.experiments.config import TuneConfig
-
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the study [runs/tune-DATASET-MODEL]")
     parser.add_argument("--space", type=Path, metavar="FILE", help="TOML file with the search space, a table [space]")
     add_options(parser, TuneConfig, "the search")
@@ -141,7 +134,6 @@ def tune_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run_tune(args: argparse.Namespace) -> int:
     """Searches for the settings with the best validation score (Optuna: TPE, with pruning), starting from those given.
     The test part is never scored. The same command again goes on where it stopped."""
-    from mnagt.experiments.config import TuneConfig
     from mnagt.experiments.tune import tune
     from mnagt.experiments.tune_result import BEST, REPORT, TRIALS, TrialResult
 
@@ -174,8 +166,6 @@ def compare_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
 
 def _comparison_options(parser: argparse.ArgumentParser) -> None:
     """The options of ``mnagt compare`` that ``mnagt train`` lacks."""
-    from mnagt.experiments.config import CompareConfig
-
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of ledger and page [runs/compare-DATASET]")
     add_options(parser, CompareConfig, "comparison")
 
@@ -184,7 +174,6 @@ def run_compare(args: argparse.Namespace) -> int:
     """Trains several models on the same splits and writes a page: which of them to use for these data, with intervals,
     cost and learning curve. The same command again goes on where it stopped."""
     from mnagt.experiments.compare import compare, describe_valid
-    from mnagt.experiments.config import CompareConfig
     from mnagt.models.registry import MODELS
 
     config, search = with_open_settings(run_config(args), args), CompareConfig(**read_options(args, CompareConfig))
@@ -202,7 +191,7 @@ def run_compare(args: argparse.Namespace) -> int:
     rows = []
     for each in comparison.models:
         test = f"{each.mean:.3f} ({each.interval[0]:.3f} to {each.interval[1]:.3f})"
-        rows.append([each.model, describe_valid(each), test, f"{each.seconds:.1f}", f"{each.memory:,.0f}"])
+        rows.append([each.model, describe_valid(each), test, f"{each.seconds:.1f}", f"{each.peak_memory_mb:,.0f}"])
     metric = comparison.metric
     print_table(["model", f"validation {metric} (95 %)", f"test {metric} (95 %)", "seconds", "memory, MB"], rows)
     print("\n" + "\n".join([comparison.verdict(), *comparison.notices, f"page    {out / 'report.html'}"]))
@@ -216,8 +205,6 @@ def run_compare(args: argparse.Namespace) -> int:
 
 
 def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.experiments.config import ReproduceConfig
-
     add = parser.add_argument
     add("experiment", help="table1, table2, baselines, attribution, ablation, hops, heads, layers or parameters")
     only = "only these rows, by name or else by model; * stands for anything"
@@ -234,12 +221,10 @@ def reproduce_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 def run_reproduce(args: argparse.Namespace) -> int:
     """Runs an experiment of the paper over several seeds, as far as the ledger does not hold it already, and writes a
     report: one HTML page, a Markdown table, figures."""
-    from mnagt.experiments.config import ReproduceConfig
     from mnagt.experiments.ledger import Ledger
     from mnagt.experiments.reproduce import reproduce
     from mnagt.experiments.reproduce_report import build_table, list_notices, summarise_datasets, write_report
     from mnagt.experiments.reproduce_tables import EXPERIMENTS
-    from mnagt.registry import lookup
     from mnagt.training.progress import Live
 
     lookup(EXPERIMENTS, args.experiment, "experiment")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mnagt.cli.options import add_options, print_table, read_options
+from mnagt.data.readers.code_config import CodeConfig
 from mnagt.plugins import load_plugins
 
 MAX_SKIPPED = 20
@@ -13,8 +14,6 @@ MAX_SKIPPED = 20
 
 
 def data_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.data.readers.code_config import CodeConfig
-
     parser.add_argument("kind", choices=("code",), help="code: naming functions, from Python sources")
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="Python files, or folders that hold some")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the data set")
@@ -25,7 +24,6 @@ def run_data(args: argparse.Namespace) -> None:
     """Makes a data set in OGB's layout. From Python files and folders: the task is to name functions. Split by project;
     each method name is masked, copies are left out."""
     from mnagt.data.readers.code import build_code
-    from mnagt.data.readers.code_config import CodeConfig
 
     report = build_code(args.paths, args.out, CodeConfig(**read_options(args, CodeConfig)))
     print(report)

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs, rea
 from mnagt.errors import InputError, count, explain_missing
 from mnagt.explain.config import ExplainConfig
 from mnagt.files import write_atomically
+from mnagt.screening.config import ScreenConfig
 from mnagt.serve.config import ServeConfig
 
 if TYPE_CHECKING:
@@ -136,8 +138,6 @@ def _write_csv(table: dict[str, list], file: Any) -> None:
 
 
 def screen_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from mnagt.screening.config import ScreenConfig
-
     parser.add_argument("model", type=Path, help="folder of a run, or of several runs (an ensemble)")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files of molecules, folders of files, or patterns")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the predictions")
@@ -150,7 +150,6 @@ def screen_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
 def run_screen(args: argparse.Namespace) -> None:
     """Writes predictions for tables of molecules of any size: CSV, TSV, .smi (each also .gz) or Parquet. Rows are read,
     predicted for and written shard by shard, in many processes. The same command goes on where another ended."""
-    from mnagt.screening.config import ScreenConfig
     from mnagt.screening.screen import BEST, screen
 
     config = ScreenConfig(**read_options(args, ScreenConfig))
@@ -182,25 +181,15 @@ def run_calibrate(args: argparse.Namespace) -> None:
             for name, levels in done.coverage.items()
             for level, pair in levels.items()
         }
-        has_uncalibrated = any(raw for _, raw in pairs.values())
         has_missing = any(conformal.targets != done.test_graphs for conformal, _ in pairs.values())
-        head = [
-            f"{done.test_graphs:,} test graphs",
-            *["with a target"] * has_missing,
-            "covered",
-            "mean width",
-            *["uncalibrated: covered", "mean width"] * has_uncalibrated,
-        ]
         rows = [
-            [
-                name,
-                *[f"{conformal.targets:,}"] * has_missing,
-                *_format_coverage(conformal),
-                *_format_coverage(raw) * has_uncalibrated,
-            ]
+            [name, f"{conformal.targets:,}" * has_missing, *_format_coverage(conformal), *_format_coverage(raw)]
             for name, (conformal, raw) in pairs.items()
         ]
-        print_table(head, rows)
+        widths = "covered", "mean width"
+        head = [f"{done.test_graphs:,} test graphs", "with a target", *widths, "uncalibrated: covered", widths[1]]
+        is_filled = [any(column) for column in zip(*rows, strict=True)]
+        print_table([*compress(head, is_filled)], [[*compress(row, is_filled)] for row in rows])
     print(f"saved in {args.model}; with --level, `mnagt predict` adds sets or intervals")
 
 

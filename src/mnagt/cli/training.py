@@ -14,6 +14,7 @@ from typing import Any
 from mnagt.cli.options import Parser, add_options, print_scores, print_table, read_options
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError
+from mnagt.registry import lookup
 from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 
 
@@ -100,21 +101,17 @@ def run_options(
     atom_targets_option(table)
     if not has_model:
         return
-    if _asks_for_help(words) and not any(word.startswith(("--model", "--recipe")) for word in words):
+    asks_for_help = "--help" in words or "-h" in words
+    if asks_for_help and not any(word.startswith(("--model", "--recipe")) for word in words):
         command = f"{parser.prog} --model {RunConfig.model} --help"
         parser.epilog = f"The settings of a model are options too: `{command}` lists them."
         return  # without torch, which takes seconds to import
     from mnagt.models.registry import MODELS
-    from mnagt.registry import lookup
 
     name = _chosen_model(words, finds_recipe=finds_recipe)
     if name != RunConfig.model:
         parser.set_defaults(command=f"{parser.prog} --model {name}")
     add_options(parser, lookup(MODELS, name, "model").config, f"settings of the model {name}")
-
-
-def _asks_for_help(words: Sequence[str]) -> bool:
-    return "--help" in words or "-h" in words
 
 
 SMILES_HELP = "the column of SMILES; for rows of several molecules, their columns (solute,solvent) [guessed from names]"
@@ -154,19 +151,18 @@ def column_options(parser: Any) -> None:
 def run_config(args: argparse.Namespace) -> RunConfig:
     """The settings of a run: defaults, then the recipe, then what the command line says."""
     from mnagt.models.registry import MODELS
-    from mnagt.registry import lookup
     from mnagt.runs.options import RUN_OPTIONS, apply_options
     from mnagt.runs.recipes import read_recipe
 
-    base, given = read_recipe(args.recipe or "none"), read_options(args, RunConfig)
-    base = replace(base, dataset=given.get("dataset", base.dataset))
+    base, settings = read_recipe(args.recipe or "none"), read_options(args, RunConfig)
+    base = replace(base, dataset=settings.get("dataset", base.dataset))
     if not base.dataset:
         raise InputError("which data set? `mnagt datasets` lists them; for example: mnagt train MUTAG")
-    model = given.get("model", base.model)
+    model = settings.get("model", base.model)
     split = read_options(args, SplitConfig, prefix="split_", kind="--split")
     options = {
         "model": model,
-        **{name: given[name] for name in RUN_OPTIONS if name in given},
+        **{name: settings[name] for name in RUN_OPTIONS if name in settings},
         **({"target": args.target} if args.target else {}),
         **read_options(args, TrainConfig, init_from="--from"),
         **read_options(args, TableConfig),
@@ -200,8 +196,8 @@ def run_train(args: argparse.Namespace) -> int:
         raise InputError(f"--{kind} counts from 1, got {getattr(args, kind)}")
     if args.resume:
         apart = ("run", "command", "options", "resume", "tensorboard", "next_step")
-        if given := [name for name, value in vars(args).items() if value is not None and name not in apart]:
-            raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(given)}")
+        if names := [name for name, value in vars(args).items() if value is not None and name not in apart]:
+            raise InputError(f"--resume goes on with the run's own settings; leave out: {', '.join(names)}")
         out = args.resume
         if (out / RUNS).exists():
             return _finish_several(partial(resume_several, out), out)

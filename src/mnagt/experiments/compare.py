@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -14,7 +13,7 @@ from mnagt.errors import InputError
 from mnagt.experiments.chemprop import NAME as CHEMPROP
 from mnagt.experiments.chemprop import run_chemprop
 from mnagt.experiments.config import CompareConfig
-from mnagt.experiments.ledger import Ledger
+from mnagt.experiments.ledger import Ledger, trial_key
 from mnagt.experiments.trials import run_trials, with_seed
 from mnagt.files import write_json, write_text
 from mnagt.graphs.molecules import are_molecules
@@ -36,6 +35,9 @@ CONSTANT = "constant"
 SHARES = (0.25, 0.5, 1.0)
 """Shares of the training part in the learning curve."""
 
+TrialName = tuple[str, int, float]
+"""Model, number of the seed, and share of the training part."""
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -46,21 +48,21 @@ class Compared:
     """Validation scores on all training graphs, one for each seed: they give the order and the recommendation."""
     valid_interval: tuple[float, float] | None
     """Ends of the bootstrap intervals over the validation graphs, means over seeds; None in ledgers without them."""
-    scores: tuple[float, ...]
+    test: tuple[float, ...]
     """Test scores on all training graphs, one for each seed; they choose nothing."""
     interval: tuple[float, float]
     """Ends of the bootstrap intervals over the test graphs, means over seeds."""
     curve: dict[int, list[float]]
     """Test scores by the number of training graphs."""
     seconds: float = 0.0
-    memory: float = 0.0
-    """Peak memory of the process that trained, in MB."""
+    peak_memory_mb: float = 0.0
+    """Of the process that trained."""
     parameters: int = 0
 
     @property
     def mean(self) -> float:
         """The mean test score."""
-        return mean(self.scores)
+        return mean(self.test)
 
     @property
     def valid_mean(self) -> float:
@@ -167,7 +169,8 @@ def compare(
         score = f"validation {result['metric']} {result['valid']:.4f}, test {result['test'][result['metric']]:.4f}"
         say(f"{trial.model}, {100 * share:.0f} % of the training graphs, seed {trial.train.seed}: {score}")
 
-    for record in run_trials(trials.values(), ledger, until=0.0):
+    recorded, keys = ledger.by_key(), {name: trial_key(trial) for name, trial in trials.items()}
+    for record in (recorded[key] for key in keys.values() if key in recorded):
         if not matches_fingerprint(record.get("dataset"), dataset):
             raise InputError(f"{ledger.path}: {dataset.name} has changed since; compare into a new folder (--out)")
     failed: dict[str, str] = {}
@@ -175,34 +178,26 @@ def compare(
     def note_failure(trial: RunConfig, error: Exception) -> None:
         failed.setdefault(trial.model, str(error))
 
-    run_trials(
-        trials.values(),
-        ledger,
-        jobs=search.jobs,
-        on_trial=print_trial,
-        on_failure=note_failure,
-    )
-    records = {key: run_trials([trial], ledger, until=0.0) for key, trial in trials.items()}
-    found = {key: each[0] for key, each in records.items() if each and key[0] not in failed}
+    run_trials(trials.values(), ledger, jobs=search.jobs, on_trial=print_trial, on_failure=note_failure)
+    recorded = ledger.by_key()
+    records = {name: recorded[key] for name, key in keys.items() if key in recorded and name[0] not in failed}
     try:
-        found |= run_chemprop(search.chemprop, of_chemprop, dataset, out, print_trial) if of_chemprop else {}
+        records |= run_chemprop(search.chemprop, of_chemprop, dataset, out, print_trial) if of_chemprop else {}
     except InputError as error:
         failed[CHEMPROP] = str(error)
     for name, reason in failed.items():
         say(f"{name} is left out: {reason}")
-    if not found:
+    if not records:
         raise InputError(f"no model could be trained: {'; '.join(failed.values())}")
-    comparison = _summarise(found, dataset, config)
+    comparison = _summarise(records, dataset, config)
     write_text(out / "report.html", build_page(comparison, failed))
     write_json(out / "result.json", _describe(comparison))
     return comparison
 
 
 def default_models(dataset: PackedDataset) -> tuple[str, ...]:
-    """The models that are compared if none are named; those that scikit-learn fits, where it is installed."""
-    names = FOR_MOLECULES if are_molecules(dataset.features) else FOR_GRAPHS
-    is_there = find_spec("sklearn") is not None
-    return tuple(name for name in names if is_there or name == CHEMPROP or not MODELS[name].is_fitted_by_sklearn)
+    """The models that are compared if none are named."""
+    return FOR_MOLECULES if are_molecules(dataset.features) else FOR_GRAPHS
 
 
 def _list_trials(config: RunConfig, name: str, search: CompareConfig) -> list[tuple[int, float, RunConfig]]:
@@ -215,36 +210,34 @@ def _list_trials(config: RunConfig, name: str, search: CompareConfig) -> list[tu
     return trials
 
 
-def _summarise(
-    found: dict[tuple[str, int, float], dict[str, Any]], dataset: PackedDataset, config: RunConfig
-) -> Comparison:
-    metric = next(iter(found.values()))["result"]["metric"]
+def _summarise(records: dict[TrialName, dict[str, Any]], dataset: PackedDataset, config: RunConfig) -> Comparison:
+    metric = next(iter(records.values()))["result"]["metric"]
     task = dataset.task.with_metric(metric)
-    models = [_summarise_model(name, found, metric) for name in dict.fromkeys(key[0] for key in found)]
-    seeds = sorted({seed for _, seed, share in found if share == 1})
+    models = [_summarise_model(model, records, metric) for model in dict.fromkeys(model for model, *_ in records)]
+    seeds = sorted({seed for _, seed, share in records if share == 1})
     splits = [make_split(with_seed(config, config.train.seed + seed).split, dataset) for seed in seeds]
     if metric != LOSS or config.train.uncertainty == "none":  # a constant has no loss of a distribution
         models.append(score_constant(replace(config.train, metric=metric), dataset, splits))
     sign = -1 if task.higher_is_better else 1
     models.sort(key=lambda each: math.inf if math.isnan(each.valid_mean) else sign * each.valid_mean)
     parts = {name: len(getattr(splits[0], name)) for name in ("train", "valid", "test")}
-    versions = sorted({record["version"] for (name, _, _), record in found.items() if name == CHEMPROP})
+    versions = sorted({record["version"] for (model, *_), record in records.items() if model == CHEMPROP})
     text = "chemprop {} was trained by its own program, with its defaults. Its seconds are those of the whole process."
     notes = tuple(map(text.format, versions))
     return Comparison(dataset.name, metric, task.higher_is_better, tuple(models), parts, notes)
 
 
-def _summarise_model(name: str, found: dict[tuple[str, int, float], dict[str, Any]], metric: str) -> Compared:
-    records = [(share, record) for (model, _, share), record in found.items() if model == name]
-    whole = [record for share, record in records if share == 1]
+def _summarise_model(model: str, records: dict[TrialName, dict[str, Any]], metric: str) -> Compared:
+    by_share = [(share, record) for (name, _, share), record in records.items() if name == model]
+    whole = [record for share, record in by_share if share == 1]
     results, curve = [record["result"] for record in whole], {}
-    for _, record in sorted(records, key=lambda pair: pair[0]):
+    for _, record in sorted(by_share, key=lambda pair: pair[0]):
         curve.setdefault(record["split"]["train"], []).append(record["result"]["test"][metric])
     if not all(isinstance(result.get("valid"), float | int) for result in results):
-        raise InputError(f"the ledger has no validation scores of {name}, which choose; compare into a new folder")
+        raise InputError(f"the ledger has no validation scores of {model}, which choose; compare into a new folder")
     ends = [result["valid_interval"] for result in results if result.get("valid_interval")]
     return Compared(
-        name,
+        model,
         tuple(result["valid"] for result in results),
         _mean_ends(ends) if len(ends) == len(results) else None,
         tuple(result["test"][metric] for result in results),
@@ -301,8 +294,9 @@ def build_page(comparison: Comparison, failed: dict[str, str]) -> str:
         deviation = (each.interval[1] - each.interval[0]) / 2
         is_ours = each.model.startswith("mnagt")
         sketch = html.interval(f"{each.model}: {text}", each.mean, low, high, deviation, is_ours=is_ours)
-        numbers = f"{each.memory:,.0f}" if each.memory else "–", f"{each.parameters:,}" if each.parameters else "–"
-        cost = ["–" if each.model == CONSTANT else f"{each.seconds:.1f}", *numbers]
+        memory = f"{each.peak_memory_mb:,.0f}" if each.peak_memory_mb else "–"
+        parameters = f"{each.parameters:,}" if each.parameters else "–"
+        cost = ["–" if each.model == CONSTANT else f"{each.seconds:.1f}", memory, parameters]
         rows.append([each.model, describe_valid(each), text, sketch, *cost])
     drawn = [each for each in models if each.model != CONSTANT and len(each.curve) > 1]
     series = [mean_series(each.model, i, list(each.curve), list(each.curve.values())) for i, each in enumerate(drawn)]
@@ -318,19 +312,7 @@ def build_page(comparison: Comparison, failed: dict[str, str]) -> str:
 
 def _describe(comparison: Comparison) -> dict[str, Any]:
     """What ``result.json`` holds."""
-    models = {
-        each.model: {
-            "valid": list(each.valid),
-            "valid_interval": None if each.valid_interval is None else list(each.valid_interval),
-            "test": list(each.scores),
-            "interval": list(each.interval),
-            "seconds": each.seconds,
-            "peak_memory_mb": each.memory,
-            "parameters": each.parameters,
-            "curve": {str(count): values for count, values in each.curve.items()},
-        }
-        for each in comparison.models
-    }
+    models = {each["model"]: each for each in map(asdict, comparison.models)}
     return {
         "metric": comparison.metric,
         "chosen_by": "validation",

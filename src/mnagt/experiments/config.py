@@ -1,15 +1,32 @@
 """Settings of the commands that run many trainings. No torch: `--help` reads them."""
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from mnagt.errors import InputError
-from mnagt.experiments.executors import RayConfig
-from mnagt.settings import Ge, NonNegativeInt, PositiveInt, Settings
+from mnagt.settings import Ge, Gt, Le, NonNegativeInt, PositiveInt, Settings
 
 Protocol = Literal["redrawn", "folds", "fixed"]
 FOLDS, QUICK_SEEDS = 10, 2
+
+
+@dataclass(frozen=True)
+class RayConfig(Settings):
+    """A Ray cluster, and how much of it a trial takes. As many trials run at a time as fit."""
+
+    ray_address: str | None = None
+    """HOST:PORT of a cluster; none for RAY_ADDRESS, and without it a cluster is started on this machine."""
+    cpus_per_trial: PositiveInt = 1
+    """CPUs, and threads, of a trial."""
+    gpus_per_trial: Annotated[float, Gt(0), Le(1)] = 0.25
+    """Share of a GPU that a trial takes, where there are GPUs and its device is not cpu."""
+
+    @property
+    def address(self) -> str | None:
+        """The address of a cluster that is running already."""
+        return self.ray_address or os.environ.get("RAY_ADDRESS") or None
 
 
 @dataclass(frozen=True)

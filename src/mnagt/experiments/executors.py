@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from mnagt.errors import InputError, explain_missing
+from mnagt.errors import InputError, explain_missing, one_line
+from mnagt.experiments.config import RayConfig
 from mnagt.plugins import list_plugins, load_plugins
-from mnagt.settings import Gt, Le, PositiveInt, Settings
 from mnagt.version import __version__
 
 Item = TypeVar("Item")
@@ -32,28 +31,11 @@ OBJECT_STORE_BYTES = 2**27
 RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 """No usage statistics are sent, and no line of Ray's logs reaches our standard output."""
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def do_nothing() -> None:
     pass
-
-
-@dataclass(frozen=True)
-class RayConfig(Settings):
-    """A Ray cluster, and how much of it a trial takes. As many trials run at a time as fit."""
-
-    ray_address: str | None = None
-    """HOST:PORT of a cluster; none for RAY_ADDRESS, and without it a cluster is started on this machine."""
-    cpus_per_trial: PositiveInt = 1
-    """CPUs, and threads, of a trial."""
-    gpus_per_trial: Annotated[float, Gt(0), Le(1)] = 0.25
-    """Share of a GPU that a trial takes, where there are GPUs and its device is not cpu."""
-
-    @property
-    def address(self) -> str | None:
-        """The address of a cluster that is running already."""
-        return self.ray_address or os.environ.get("RAY_ADDRESS") or None
 
 
 @contextmanager
@@ -187,10 +169,10 @@ def _run_on_ray(
             except ray.exceptions.RayTaskError as error:
                 outcome.set_exception(error.cause or error)
             except ray.exceptions.RayError as error:
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+                reason = f"{type(error).__name__}: {one_line(error, 120)}"
                 if attempts[i] < MAX_ATTEMPTS:
                     attempts[i] += 1
-                    log.warning("a worker was lost (%s); its %s is started again", reason, noun)
+                    _log.warning("a worker was lost (%s); its %s is started again", reason, noun)
                     running[start(i)] = i
                     continue
                 message = f"{MAX_ATTEMPTS} workers in turn were lost at the same {noun}, likely for lack of memory"
@@ -227,8 +209,8 @@ def _connect(config: RayConfig) -> Iterator[Any]:
             socket.create_connection((host, int(port)), timeout=10).close()  # Ray would try for minutes
         ray.init(config.address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
     except (OSError, RuntimeError, ValueError) as error:
-        where, reason = config.address or "this machine", " ".join(str(error).split())[:200]
-        raise InputError(f"no Ray cluster at {where} ({reason}); see --ray-address") from None
+        where = config.address or "this machine"
+        raise InputError(f"no Ray cluster at {where} ({one_line(error, 200)}); see --ray-address") from None
     try:
         yield ray
     finally:

@@ -28,7 +28,7 @@ from mnagt.experiments.reproduce_tables import (
 )
 from mnagt.experiments.statistics import Paired, holm
 from mnagt.experiments.trials import Summary, run_trials, summarise
-from mnagt.inference.build import build_or_explain
+from mnagt.models.registry import build_model
 from mnagt.registry import lookup
 from mnagt.runs.config import RunConfig
 from mnagt.runs.split import make_split
@@ -326,7 +326,7 @@ def _count_parameters(experiment: Experiment, config: ReproduceConfig, problems:
         if dataset is not None:
             run = recipe(name, row.model)
             task = dataset.task.fit(dataset.targets[make_split(run.split, dataset).train])
-            counted = build_or_explain(run.model, run.settings, dataset.features, task.num_outputs).parameter_count
+            counted = build_model(run.model, run.settings, dataset.features, task.num_outputs).parameter_count
         cells.append(Cell(row, name, counted=counted))
     return tuple(cells)
 

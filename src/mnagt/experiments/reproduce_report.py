@@ -281,11 +281,8 @@ def _tile(findings: Findings, cell: Cell) -> tuple[str, str, str]:
 
 def _show_dataset(findings: Findings, dataset: str) -> dict[str, Any]:
     """What the page shows of a data set."""
-    cells, has_scores, is_official = (
-        findings.on(dataset),
-        bool(findings.by_model(dataset)),
-        has_official_split(dataset),
-    )
+    cells, has_scores = findings.on(dataset), bool(findings.by_model(dataset))
+    is_official = has_official_split(dataset)
     protocols = [findings.cells, *findings.elsewhere.values()]
     repeated = zip(*([cell for cell in each if cell.dataset == dataset] for each in protocols), strict=True)
     by_protocol = [[first.row.name, first.ours, *(cell.ours for cell in others)] for first, *others in repeated]

@@ -16,7 +16,8 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import DATASETS, load_dataset
 from mnagt.data.splits import PARTS, Split, keep_share
 from mnagt.errors import InputError
-from mnagt.experiments.executors import RayConfig, run_parallel
+from mnagt.experiments.config import RayConfig
+from mnagt.experiments.executors import run_parallel
 from mnagt.experiments.ledger import Ledger, describe_environment, trial_key
 from mnagt.graphs.memory import reset_peak_memory, resident_memory
 from mnagt.inference.model_folder import TrainedModel

@@ -15,7 +15,8 @@ import torch
 from mnagt.data.packed import PackedDataset
 from mnagt.devices import pick_device
 from mnagt.errors import InputError
-from mnagt.experiments.executors import RayConfig, run_parallel
+from mnagt.experiments.config import RayConfig
+from mnagt.experiments.executors import run_parallel
 from mnagt.experiments.trials import check_same_data, with_absolute_paths
 from mnagt.experiments.tune_result import (
     OUTCOME,
@@ -45,6 +46,7 @@ from mnagt.runs.split import make_split
 from mnagt.training.fit_model import fit_model
 from mnagt.training.progress import Reporter
 from mnagt.training.run import stop_requests
+from mnagt.training.several_runs import shift_seeds
 from mnagt.training.trainer import Interrupted
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def tune(
     if ray is None:
         pick_device(config.device)
     for seed in range(options.seeds):
-        make_split(_with_seed(config, seed).split, dataset)
+        make_split(shift_seeds(config, seed).split, dataset)
     deadline = time.time() + float("inf" if options.timeout is None else options.timeout)
     terms = Search(config, space, options, storage, name, is_shared, deadline, is_shared or ray is not None)
     make_folder(out)
@@ -281,7 +283,7 @@ class TrialRunner:
             config = with_settings(search.config, trial.params)
             with self.heartbeats.keep(trial):
                 for number in range(search.options.seeds):
-                    self.train(_with_seed(config, number), reporter)
+                    self.train(shift_seeds(config, number), reporter)
             score = mean(reporter.scores)
         except optuna.TrialPruned:
             pass
@@ -311,14 +313,6 @@ class TrialRunner:
         """Train on the training part and score the validation part after each epoch."""
         split = make_split(config.split, self.dataset)
         fit_model(config, self.dataset, split, reporter=reporter, should_stop=self.should_stop, with_forest=False)
-
-
-def _with_seed(config: RunConfig, number: int) -> RunConfig:
-    """The run of a trial with its seed ``number``: other weights, order and split."""
-    train, split = config.train, config.split
-    return replace(
-        config, train=replace(train, seed=train.seed + number), split=replace(split, seed=split.seed + number)
-    )
 
 
 def _distribution(entry: Range | tuple) -> "optuna.distributions.BaseDistribution":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnagt.data.packed import PackedDataset
-from mnagt.errors import InputError, explain_missing
+from mnagt.errors import InputError, explain_missing, one_line
 from mnagt.experiments.config import TuneConfig
 from mnagt.experiments.ledger import comparable_settings, read_recorded_config, resolve_config
 from mnagt.experiments.tune_result import START
@@ -240,7 +240,7 @@ def _open_storage(search: Search) -> "optuna.storages.BaseStorage":
         except ImportError as error:
             raise InputError(f"{search.storage_name}: {error}") from None
         except (SQLAlchemyError, errors.StorageInternalError, RuntimeError, ValueError, KeyError) as error:
-            reason = " ".join(str(error).split())[:120]
+            reason = one_line(error, 120)
         time.sleep(0.3)
     option = "--storage" if search.is_shared else "--out"
     raise InputError(f"{search.storage_name}: damaged or not a study ({reason}); remove it or choose another {option}")

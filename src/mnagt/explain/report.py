@@ -110,13 +110,13 @@ def explain_to(
     return lines + _list_apart(trained, explanations, bool(described))
 
 
-def _list_apart(trained: TrainedModel, found: Sequence[Explanation], has_descriptors: bool) -> list[str]:
+def _list_apart(trained: TrainedModel, explanations: Sequence[Explanation], has_descriptors: bool) -> list[str]:
     """What is part of predictions and not of the colours."""
     is_mean = isinstance(trained.model, JoinedModel) and trained.model.is_mean
     apart = ["the random forest"] * (trained.forest is not None) + ["the mean of the models of trees"] * is_mean
     apart += ["what descriptors contribute"] * has_descriptors
     lines = [f"{what} is part of the prediction and not of the colours" for what in apart]
-    if is_mean and not any(each.attribution.nodes.any() for each in found):
+    if is_mean and not any(each.attribution.nodes.any() for each in explanations):
         lines.append(
             "all colours are zero: the network has no weight here; `mnagt train --model mnagt` trains one alone"
         )

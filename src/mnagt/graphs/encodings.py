@@ -187,6 +187,12 @@ def add_encodings(graph: GraphBatch, sizes: Mapping[str, int]) -> GraphBatch:
     return replace(graph, encodings={**graph.encodings, **computed}) if computed else graph
 
 
+def get_encoding(graph: GraphBatch, name: str, size: int) -> Shaped[Tensor, "nodes _"]:
+    """The encoding of this name (of ``ENCODINGS``) that the graphs have, else a newly computed one."""
+    encoding = graph.encodings.get(name)
+    return ENCODINGS[name](graph, size) if encoding is None else encoding
+
+
 def canonical_basis(
     eigenvalues: Float[Tensor, "graphs size"],
     vectors: Float[Tensor, "graphs size size"],

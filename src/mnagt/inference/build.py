@@ -1,33 +1,14 @@
-"""Building a model from settings that may be wrong: without initial weights, and of bounded size."""
+"""Building a model whose weights are known: without initial ones, and of bounded size."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from mnagt.errors import InputError
-from mnagt.graphs.features import Features
-from mnagt.models.registry import build_model
-from mnagt.nn.graph_model import GraphModel
-
-
-def build_or_explain(
-    name: str,
-    settings: Mapping[str, Any],
-    features: Features,
-    outputs: int,
-    level: Literal["graph", "node"] = "graph",
-) -> GraphModel:
-    """As ``build_model``; where PyTorch refuses a setting or lacks memory, an error that names the model."""
-    try:
-        return build_model(name, settings, features, outputs, level)
-    except InputError:
-        raise
-    except (ValueError, RuntimeError, MemoryError) as error:
-        raise InputError(f"model {name}: {' '.join(str(error).split())}; change its settings") from error
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from mnagt.tasks import Task
 
 LEVELS = 99
 """Thresholds are kept for 1 %, 2 %, ..., 99 %."""
+MAX_TEMPERATURE = 50
+"""Temperatures are from one over this to this."""
 PRIOR_STD = 0.5
 """Standard deviation of the normal prior on the logarithm of the temperature."""
 
@@ -81,20 +83,17 @@ def fit_temperature(task: Task, output: Float[Tensor, "graphs outputs"], target:
     """
     if not task.has_probability:
         return 1.0
-    task = task.with_plain_loss()
-    output, low, high = output.double(), -math.log(50), math.log(50)
+    from scipy.optimize import minimize_scalar
+
+    task, output = task.with_plain_loss(), output.double()
 
     def negative_log_posterior(log: float) -> float:
         loss = task.loss(task.apply_temperature(output, math.exp(log)), target).item()
         return len(output) * loss + (log / PRIOR_STD) ** 2 / 2
 
-    while high - low > 1e-4:
-        first, second = low + (high - low) / 3, high - (high - low) / 3
-        if negative_log_posterior(first) <= negative_log_posterior(second):
-            high = second
-        else:
-            low = first
-    return math.exp((low + high) / 2)
+    limit = math.log(MAX_TEMPERATURE)
+    best = minimize_scalar(negative_log_posterior, bounds=(-limit, limit), method="bounded", options={"xatol": 1e-4})
+    return math.exp(best.x)
 
 
 def _conformal_quantiles(scores: Float[Tensor, "group_size"]) -> tuple[float, ...]:

@@ -18,14 +18,15 @@ from torch import Tensor
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.settings import from_dict
 
 QUANTILES = tuple(i / 10 for i in range(1, 10))
 MAX_CATEGORIES = 20
 """The most common categories of a column have bins of their own; all others share one."""
 DRIFT_PSI = 0.2
 """A PSI above this is a shift that matters, by convention; it must also be above what chance gives."""
-CHANCE_Z = 2.326
-"""Of the 99 % quantile of the normal distribution."""
+CHANCE = 0.01
+"""How often a PSI without drift is above what is given as the largest by chance."""
 
 BinCounts = Mapping[str, Float[Tensor, "bins"]]
 """Graphs in each bin, by feature."""
@@ -98,6 +99,8 @@ def count_bins(
 
 def measure_drift(bins: Mapping[str, Bins], counts: BinCounts) -> dict[str, Drift]:
     """The drift of each feature of which any graph was counted."""
+    from scipy.special import chdtri  # the value that chi-square is above with a given probability
+
     drifts = {}
     for name, each in bins.items():
         expected, counted = torch.tensor(each.counts).double(), counts.get(name)
@@ -105,7 +108,7 @@ def measure_drift(bins: Mapping[str, Bins], counts: BinCounts) -> dict[str, Drif
             continue
         psi = compute_psi(expected, counted.double())
         degrees, share = len(expected) - 1, 1 / float(expected.sum()) + 1 / float(counted.sum())
-        drifts[name] = Drift(psi, share * _chi_square_quantile(degrees) if degrees else 0.0)
+        drifts[name] = Drift(psi, share * float(chdtri(degrees, CHANCE)) if degrees else 0.0)
     return drifts
 
 
@@ -128,17 +131,12 @@ def bins_to_dict(bins: Mapping[str, Bins]) -> dict[str, Any]:
 def bins_from_dict(content: Any, where: str) -> dict[str, Bins]:
     """What ``bins_to_dict`` gave; ``where`` names the file in messages."""
     try:
-        bins = {
-            str(name): Bins(
-                tuple(map(float, each["counts"])), tuple(map(float, each["edges"])), tuple(map(int, each["categories"]))
-            )
-            for name, each in content.items()
-        }
+        bins = {str(name): from_dict(Bins, each, where=where) for name, each in content.items()}
         for each in bins.values():
             numbers = [*each.counts, *each.edges]
             if not all(map(math.isfinite, numbers)) or len(each.counts) != len(each.edges or each.categories) + 1:
                 raise ValueError
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+    except (AttributeError, ValueError):  # an InputError of from_dict, too
         raise InputError(f"{where}: damaged; restore it, or delete it to go without distances") from None
     return bins
 
@@ -172,9 +170,3 @@ def _count_labels(
     index = torch.where(is_category.any(dim=1), is_category.int().argmax(dim=1) if categories else 0, len(categories))
     share = 1 / owner.bincount(minlength=1)[owner].double()
     return torch.zeros(len(categories) + 1, dtype=torch.double).index_add(0, index, share)
-
-
-def _chi_square_quantile(degrees: int) -> float:
-    """The 99 % quantile by Wilson and Hilferty: 9 degrees give 21.7."""
-    spread = 2 / (9 * degrees)
-    return degrees * (1 - spread + CHANCE_Z * math.sqrt(spread)) ** 3

@@ -1,6 +1,6 @@
 """Several models whose probabilities are averaged, and how far they agree."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -73,7 +73,8 @@ class Ensemble(TrainedModel):
 
     def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs whose probabilities are the means of the members', each calibrated if it has been."""
-        return average_outputs(self.task, self._convert(m.outputs(graphs, indices, device) for m in self.members))
+        each = [member.outputs(graphs, indices, device) for member in self.members]
+        return average_outputs(self.task, convert_outputs(self.members, each))
 
     def outputs_with_distances(
         self, graphs: Graphs, indices: Some = None, device: Device = "cpu"
@@ -111,13 +112,7 @@ class Ensemble(TrainedModel):
         predicted = [member.outputs_with_distances(graphs, indices, device) for member in self.members]
         distances = [each for _, each in predicted if each is not None]
         mean = torch.stack(distances).mean(dim=0) if len(distances) == len(predicted) else None
-        return self._convert(output for output, _ in predicted), mean
-
-    def _convert(self, outputs: Iterable[Outputs]) -> Float[Tensor, "members some outputs"]:
-        """The outputs of the members, calibrated, in the form of the first's."""
-        pairs = zip(self.members, outputs, strict=True)
-        each = [self.task.convert_output(member.apply_temperature(output), member.task) for member, output in pairs]
-        return torch.stack(each)
+        return convert_outputs(self.members, [output for output, _ in predicted]), mean
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,10 +179,7 @@ class EnsembleModel(nn.Module):
 
     def combine(self, outputs: Sequence[Outputs]) -> Outputs:
         """The outputs of the ensemble from those of its members."""
-        task = self.trained[0].task
-        pairs = zip(self.trained, outputs, strict=True)
-        each = [task.convert_output(member.apply_temperature(output), member.task) for member, output in pairs]
-        return average_outputs(task, torch.stack(each))
+        return average_outputs(self.trained[0].task, convert_outputs(self.trained, outputs))
 
 
 def load_models(
@@ -222,6 +214,14 @@ def load_models(
     output = ensemble.outputs(dataset, split.valid, pick_device(device))  # those of members are calibrated already
     calibration = fit_calibration(ensemble.task, output, dataset.targets[split.valid], temperature=1.0)
     return replace(ensemble, calibration=calibration)
+
+
+def convert_outputs(
+    members: Sequence[TrainedModel], outputs: Sequence[Outputs]
+) -> Float[Tensor, "members some outputs"]:
+    """The outputs of the members, calibrated, in the form of the first's."""
+    task, pairs = members[0].task, zip(members, outputs, strict=True)
+    return torch.stack([task.convert_output(each.apply_temperature(output), each.task) for each, output in pairs])
 
 
 def measure_spread(members: Sequence[list[float]]) -> list[float]:

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mnagt.errors import InputError, explain_missing
+from mnagt.errors import InputError, explain_missing, one_line
 from mnagt.files import write_atomically
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import ENCODINGS
+from mnagt.graphs.encodings import get_encoding
 from mnagt.graphs.random_graphs import random_graphs
 from mnagt.graphs.traced_batch import TracedBatch
 from mnagt.inference.model_folder import TrainedModel, load_model
@@ -119,8 +119,7 @@ def export_compiled(model: TrainedModel | Path | str, path: Path | str) -> None:
         try:
             torch._inductor.aoti_compile_and_package(program, package_path=str(scratch), inductor_configs=options)
         except Exception as error:  # of the compilers' own kinds
-            reason = " ".join(str(error).split())[:300]
-            raise InputError(f"a {trained.name} cannot be compiled here ({reason}); it takes g++") from error
+            raise InputError(f"a {trained.name} cannot be compiled here ({one_line(error)}); it takes g++") from error
         loaded = torch._inductor.aoti_load_package(str(scratch))
         check_export(lambda batch: loaded(export_inputs(batch, trained)), trained)
 
@@ -175,7 +174,7 @@ class OnnxModel(nn.Module):
             _check_digest(Path(path))
             self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of the runtime's own kinds
-            raise InputError(f"{path}: not an ONNX model ({' '.join(str(error).split())[:120]})") from None
+            raise InputError(f"{path}: not an ONNX model ({one_line(error, 120)})") from None
         self.trained = trained
         names = [each.name for each in self.session.get_inputs()]
         self.names = {EXPORT_INPUTS.get(name, name): name for name in names}
@@ -213,8 +212,7 @@ def export_inputs(batch: GraphBatch, trained: TrainedModel) -> dict[str, Tensor]
         if columns.values:
             inputs[f"{kind}_values"] = getattr(batch, f"{kind}_values").float()
     for name, size in _encodings(trained).items():
-        encoding = batch.encodings.get(name)
-        inputs[name] = ENCODINGS[name](batch, size) if encoding is None else encoding
+        inputs[name] = get_encoding(batch, name, size)
     return inputs
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from mnagt.errors import InputError, install_command, quote
+from mnagt.errors import InputError, install_command, one_line, quote
 from mnagt.inference.weights import CALIBRATION, CONFIG, DOMAIN, KNOWN, WEIGHTS
 
 REPO_ID = r"[\w.-]+/[\w.-]+"
@@ -24,8 +24,7 @@ def _explain(repo_id: str, remedy: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # of HTTP, of the file system, of the client: they differ from version to version
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"{quote(repo_id)} on the Hugging Face Hub: {reason}; {remedy}") from error
+        raise InputError(f"{quote(repo_id)} on the Hugging Face Hub: {one_line(error)}; {remedy}") from error
 
 
 def download_model(repo_id: str, **options: Any) -> Path:

@@ -3,29 +3,17 @@
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mnagt.graphs.features import Columns
-from mnagt.nn.graph_model import GraphModel
 from mnagt.version import __version__
 
-
-class HasCard(Protocol):
-    """What a card describes: a ``TrainedModel``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def model(self) -> GraphModel: ...
-    @property
-    def origin(self) -> Mapping[str, Any]: ...
-    @property
-    def columns(self) -> Mapping[str, Sequence[str]]: ...
+if TYPE_CHECKING:
+    from mnagt.inference.model_folder import TrainedModel
 
 
-def render_card(trained: HasCard) -> str:
+def render_card(trained: "TrainedModel") -> str:
     """What there is to know about a model, as Markdown (``model_card.md``). Whatever its origin lacks is left out."""
     from jinja2 import Environment, FileSystemLoader
 
@@ -37,7 +25,7 @@ def render_card(trained: HasCard) -> str:
     return f"---\n{metadata}---\n{text.rstrip()}\n"
 
 
-def _metadata(trained: HasCard) -> dict[str, Any]:
+def _metadata(trained: "TrainedModel") -> dict[str, Any]:
     """The head of the card, by which the Hub lists and finds the model. JSON is YAML."""
     metadata: dict[str, Any] = {
         "library_name": "mnagt",
@@ -55,7 +43,7 @@ def _metadata(trained: HasCard) -> dict[str, Any]:
     return metadata
 
 
-def _describe_columns(trained: HasCard, kind: str) -> str:
+def _describe_columns(trained: "TrainedModel", kind: str) -> str:
     has: Columns = getattr(trained.model.features, f"{kind}s")
     labels, values = (trained.columns.get(f"{kind}_{what}", ()) for what in ("labels", "values"))
     parts = [f"{name} ({count} categories)" for name, count in zip(labels, has.labels, strict=False)]

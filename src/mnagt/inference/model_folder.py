@@ -22,7 +22,7 @@ from mnagt.data.registry import DATASETS
 from mnagt.errors import InputError, join_names, quote
 from mnagt.files import read_json, write_json, write_record, write_text
 from mnagt.graphs.features import Features
-from mnagt.inference.build import SkipInit, build_or_explain, parameters_up_to
+from mnagt.inference.build import SkipInit, parameters_up_to
 from mnagt.inference.calibration import Calibration
 from mnagt.inference.domain import DISTANCE, DistanceModel, Domain
 from mnagt.inference.hub import HubMixin
@@ -45,7 +45,7 @@ from mnagt.inference.weights import (
     select_prefix,
 )
 from mnagt.migrations import add_tree_roots, rename_weights, reorder_members
-from mnagt.models.registry import MODELS, full_settings, use_module
+from mnagt.models.registry import MODELS, build_model, full_settings, use_module
 from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.nn.inference_fusion import FusedModel
 from mnagt.nn.module_model import ModuleModel
@@ -112,11 +112,7 @@ class TrainedModel(HubMixin):
 
     def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs for the graphs ``indices`` (all, if None), in that order; with a forest, those of the ensemble."""
-        dataset, indices = self.read(graphs, indices, device)
-        if len(indices) == 0:
-            return torch.zeros(0, self.task.num_outputs)
-        predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None)
-        return compute_outputs(predictor, dataset, indices).cpu()
+        return self._compute(graphs, indices, device)
 
     def outputs_with_distances(
         self, graphs: Graphs, indices: Some = None, device: Device = "cpu"
@@ -124,12 +120,18 @@ class TrainedModel(HubMixin):
         """As ``outputs``, and how far each graph is from the training graphs; None if the model has no domain."""
         if self.domain is None:
             return self.outputs(graphs, indices, device), None
+        both = self._compute(graphs, indices, device, with_distances=True)
+        return both[:, 1:], both[:, 0]
+
+    def _compute(
+        self, graphs: Graphs, indices: Some, device: Device, *, with_distances: bool = False
+    ) -> Float[Tensor, "some columns"]:
+        """What ``predictor`` gives for these graphs, on the CPU."""
         dataset, indices = self.read(graphs, indices, device)
         if len(indices) == 0:
-            return torch.zeros(0, self.task.num_outputs), torch.zeros(0)
-        predictor = self.predictor(len(indices) if dataset.device.type == "cpu" else None, with_distances=True)
-        both = compute_outputs(predictor, dataset, indices).cpu()
-        return both[:, 1:], both[:, 0]
+            return torch.zeros(0, self.task.num_outputs + with_distances)
+        num_graphs = len(indices) if dataset.device.type == "cpu" else None
+        return compute_outputs(self.predictor(num_graphs, with_distances=with_distances), dataset, indices).cpu()
 
     def predictor(self, num_graphs: int | None = None, *, with_distances: bool = False) -> nn.Module:
         """The module from a batch to outputs: the model, or the ensemble with its forest.
@@ -356,7 +358,7 @@ def _build(
     name: str, settings: Mapping[str, Any], features: Features, task: Task, weights: Mapping[str, Tensor]
 ) -> tuple[GraphModel, RandomForest | None]:
     """The model and its forest, with as many rows in their tables as ``weights`` has."""
-    model = build_or_explain(name, settings, features, task.num_outputs, task.level)
+    model = build_model(name, settings, features, task.num_outputs, task.level)
     forest = RandomForest.from_settings(settings, task.num_outputs)
     resize_tables(model, weights)
     if forest is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from mnagt.errors import InputError
+from mnagt.errors import InputError, one_line
 from mnagt.files import write_atomically
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.random_graphs import random_graphs
@@ -76,7 +76,7 @@ def _quantize(exact: Path, quantised: Path, trained: TrainedModel) -> None:
         with without_messages():  # uint8: products with int8 weights overflow on processors without VNNI
             quantize_dynamic(model, quantised, weight_type=QuantType.QUInt8)
     except Exception as error:  # of the quantiser's own kinds
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise InputError(f"ONNX Runtime cannot quantise a {trained.name} ({reason}); leave out --quantize") from error
     content = quantised.read_bytes()
     if not any(node.op_type in QUANTISED for node in onnx.load_model_from_string(content).graph.node):

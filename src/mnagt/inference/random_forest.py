@@ -1,14 +1,14 @@
 """A random forest over the presence of WL colours, as tensors: a member of an ensemble with a network."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.weisfeiler_lehman import fragment_colours
+from mnagt.graphs.encodings import get_encoding
 from mnagt.nn.decision_trees import Trees, presence_features
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import most_common_colours
@@ -36,6 +36,8 @@ class RandomForest(Trees):
     torch.Size([20])
     """
 
+    encodings: ClassVar[dict[str, int]] = {COLOURS: ITERATIONS}
+    """Name and size of the encoding that the forest reads and that can be computed once for a data set."""
     column: Int[Tensor, "colours_by_slots"]
     """The feature of each slot; the last, which no tree tests, where no colour of the slot is known."""
     odds: Float[Tensor, "outputs"]
@@ -54,11 +56,6 @@ class RandomForest(Trees):
         trees = settings.get("forest_trees", 0)
         return cls(outputs, trees, settings["forest_max_leaves"]) if trees else None
 
-    @property
-    def encodings(self) -> dict[str, int]:
-        """Name and size of the encoding that the forest reads and that can be computed once for a data set."""
-        return {COLOURS: ITERATIONS}
-
     def fit_vocabulary(self, colours: Int[Tensor, "nodes colours"], graph: Int[Tensor, "nodes"]) -> None:
         """Choose the colours that are features, from those of the training part's nodes and the graph of each node."""
         self.column.fill_(self.columns)
@@ -72,8 +69,7 @@ class RandomForest(Trees):
 
     def presence_features(self, graph: GraphBatch) -> UInt8[Tensor, "graphs features"]:
         """1 where a graph has the WL colour of a feature."""
-        colours = graph.encodings.get(COLOURS)
-        colours = fragment_colours(graph, ITERATIONS) if colours is None else colours
+        colours = get_encoding(graph, COLOURS, ITERATIONS)
         slot = colours.long() % SLOTS + SLOTS * torch.arange(NUM_COLOURS, device=colours.device)
         return presence_features(self.column[slot], graph.graph_of_node, graph.num_graphs, self.columns + 1)
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mnagt.errors import InputError, join_names, quote
+from mnagt.errors import InputError, join_names, one_line, quote
 from mnagt.files import SCRATCH, write_atomically
 
 CONFIG, WEIGHTS, CALIBRATION, CARD = "config.json", "model.safetensors", "calibration.json", "README.md"
@@ -50,8 +50,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         text = metadata.get("note", "null")
         note = json.loads(text)
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{path}: damaged or not a checkpoint ({reason}); restore it or train again") from None
+        raise InputError(
+            f"{path}: damaged or not a checkpoint ({one_line(error)}); restore it or train again"
+        ) from None
     if "digest" in metadata and metadata["digest"] != _digest_tensors(tensors, text):
         raise InputError(f"{path}: changed since it was saved (its digest is another); restore it or train again")
     return tensors, note

@@ -23,9 +23,10 @@ from mnagt.dropout import Dropout
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import look_up
+from mnagt.models.builders import make_model
 from mnagt.models.config import AttentionDropoutConfig, Repeats, SplitHeadsConfig
 from mnagt.nn.encoders import EdgeEncoder, NodeEncoder
-from mnagt.nn.graph_model import GraphModel, default_head, make_head
+from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.layer import SelfAttention, feed_forward
 from mnagt.nn.norms import LayerNorm
 from mnagt.nn.readouts import ClsNode
@@ -122,10 +123,7 @@ def graphormer(config: GraphormerConfig, features: Features, outputs: int) -> Gr
         return GraphormerLayer(config.dim, attention, ffn, config.dropout)
 
     bias = PathBias(config.heads, config.max_distance, features.edges)
-    return GraphModel(
-        CentralityEncoder(features.nodes, config.dim, config.max_degree),
-        [GraphormerStack(config.dim, bias, [layer() for _ in range(config.depth)], config.dropout)],
-        ClsNode(config.dim),
-        make_head(default_head(config.dim, outputs), config.dim, config.dim, outputs, config.dropout),
-        features,
-    )
+    encoder = CentralityEncoder(features.nodes, config.dim, config.max_degree)
+    stack = GraphormerStack(config.dim, bias, [layer() for _ in range(config.depth)], config.dropout)
+    readout = ClsNode(config.dim)
+    return make_model(config, features, outputs, [stack], encoder=encoder, readout=readout, head_dropout=config.dropout)

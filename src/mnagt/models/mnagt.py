@@ -137,7 +137,7 @@ def mnagt(config: MnagtConfig, features: Features, outputs: int) -> GraphModel:
 def make_network(
     config: MnagtNetworkConfig, features: Features, outputs: int, more_readouts: Sequence[Readout] = ()
 ) -> GraphModel:
-    """The network of ``config``, which is resolved; ``beside`` are further readouts, of ``dim`` columns each."""
+    """The network of ``config``, which is resolved; ``more_readouts`` stand beside its own, of ``dim`` columns each."""
     assert config.head != "auto"
     more_readouts = [*([InputSum(config.dim)] if config.input_readout else []), *more_readouts]
     head = make_head(config.head, (1 + len(more_readouts)) * config.dim, config.dim, outputs, config.head_dropout)

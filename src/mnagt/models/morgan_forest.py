@@ -40,8 +40,5 @@ def morgan_forest(config: MorganForestConfig, features: Features, outputs: int) 
 
     Fingerprints of several components stand side by side.
     """
-    bits, forests = (
-        MorganBits(config.radius, config.bits, count_components(features)),
-        Forests(outputs, config.num_trees),
-    )
-    return GraphModel(NoEncoder(), [], bits, forests, features)
+    bits = MorganBits(config.radius, config.bits, count_components(features))
+    return GraphModel(NoEncoder(), [], bits, Forests(outputs, config.num_trees), features)

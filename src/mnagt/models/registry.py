@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from mnagt.errors import InputError
+from mnagt.errors import InputError, one_line
 from mnagt.graphs.features import Features
 from mnagt.graphs.molecules import MOLECULES, are_molecules
 from mnagt.models.config import ReadoutConfig, SklearnConfig, WidthConfig
@@ -45,6 +45,8 @@ from mnagt.nn.node_model import is_network, make_node_model
 from mnagt.registry import add_entry, lookup
 from mnagt.settings import Settings, from_dict
 
+Build = Callable[[Any, Features, int], GraphModel]
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -56,7 +58,7 @@ class Entry:
 
     config: type
     """Its settings, a frozen dataclass that inherits from ``ModelConfig``."""
-    build: Callable[[Any, Features, int], GraphModel]
+    build: Build
     """From settings, features and number of outputs to the model."""
     family: str
     """Where ``mnagt models`` lists it."""
@@ -116,9 +118,7 @@ MODELS: dict[str, Entry] = {
 """Every model by name. ``register_model`` adds one."""
 
 
-def register_model(
-    name: str, config: type, *, family: str = "own", paper: str = "own"
-) -> Callable[[Callable[[Any, Features, int], GraphModel]], Callable[[Any, Features, int], GraphModel]]:
+def register_model(name: str, config: type, *, family: str = "own", paper: str = "own") -> Callable[[Build], Build]:
     """Decorate a function that builds a model of one's own: the command line and all of Python know it by ``name``.
 
     Args:
@@ -138,9 +138,7 @@ def register_model(
     >>> del MODELS["no-layers"]
     """
 
-    def add(
-        build: Callable[[Any, Features, int], GraphModel],
-    ) -> Callable[[Any, Features, int], GraphModel]:
+    def add(build: Build) -> Build:
         add_entry(MODELS, name, Entry(config, build, family, paper), "model")
         return build
 
@@ -234,7 +232,12 @@ def build_model(
             f"{name} reads molecules, with the nine columns of atoms and three of bonds that SMILES and OGB's "
             "molecules have, and these graphs have others; choose mnagt, gin or wl-linear"
         )
-    model = MODELS[name].build(config, features, outputs)
+    try:
+        model = MODELS[name].build(config, features, outputs)
+    except InputError:
+        raise
+    except (ValueError, RuntimeError, MemoryError) as error:  # PyTorch refuses a setting or lacks memory
+        raise InputError(f"model {name}: {one_line(error)}; change its settings") from error
     if level == "graph":
         return model
     if not (isinstance(config, ReadoutConfig) and is_network(model)):

@@ -20,7 +20,7 @@ from mnagt.attention.multi_kernel import KernelLinear, MultiKernelAttention
 from mnagt.attention.pairs import softmax_over_edges
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.encodings import flip_signs, spectrum
+from mnagt.graphs.encodings import flip_signs
 from mnagt.graphs.features import Columns, Features
 from mnagt.graphs.sparse import take
 from mnagt.models.builders import make_layer, make_model
@@ -60,25 +60,19 @@ class SpectralEncoder(NodeEncoder):
     def __init__(self, columns: Columns, config: SanConfig) -> None:
         width = config.spectrum_dim
         super().__init__(columns, config.dim - width)
-        self.eigenvectors = config.spectrum
+        self.encodings = {"spectrum": config.spectrum}
         self.pair = nn.Linear(2, width)
         layer = nn.TransformerEncoderLayer(width, config.spectrum_heads, 2 * width, config.dropout, batch_first=True)
         self.transformer = nn.TransformerEncoder(layer, config.spectrum_depth, enable_nested_tensor=False)
 
     def forward(self, graph: GraphBatch) -> NodeVectors:
         x = super().forward(graph)
-        encoding = graph.encodings.get("spectrum")
-        encoding = spectrum(graph, self.eigenvectors) if encoding is None else encoding
-        values, vectors = encoding.to(x.dtype).chunk(2, dim=1)
+        values, vectors = self._encode(graph, "spectrum").to(x.dtype).chunk(2, dim=1)
         if self.training:
             vectors = flip_signs(vectors, graph)
         is_there = values >= 0
         token = self.transformer(self.pair(torch.stack([values, vectors], dim=2)), src_key_padding_mask=~is_there)
         return torch.cat([x, (token * is_there[:, :, None]).sum(dim=1)], dim=1)
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {"spectrum": self.eigenvectors}
 
 
 class SameForAll(nn.Module):

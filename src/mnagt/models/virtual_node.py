@@ -45,7 +45,8 @@ class WithVirtualNode(nn.Module):
 
     .. math:: y = x + z, \qquad x' = \mathrm{layer}(y), \qquad z' = \mathrm{update}(z + \sum_v y_v)
 
-    The sum is over the nodes as the layer gets them, as in OGB's code. After the last layer nobody would hear z'.
+    The sum is over the nodes as the layer gets them, as in OGB's code. There is no update after the last layer: nothing
+    reads its result.
     """
 
     def __init__(self, layers: Sequence[nn.Module], updates: Sequence[nn.Module], dim: int) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt import ops
-from mnagt.errors import InputError
+from mnagt.errors import InputError, one_line
 from mnagt.graphs.batch import GraphBatch, Padding
 from mnagt.graphs.padding import PADDING_GRAPH_SIZE, Shape, pad_batch
 from mnagt.nn.graph_inputs import keep_graph_batch
@@ -26,7 +26,7 @@ MANY = 16
 STRUCTURE = ("node_ptr", "in_ptr", "source", "edge_order")
 """The tensors of a ``GraphBatch`` that change from batch to batch."""
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 NumValid = Mapping[int, Int[Tensor, ""]]
 """How many rows are valid of a tensor with so many rows: those of nodes, edges or graphs, padding included."""
 
@@ -124,7 +124,7 @@ class CapturedBackward:
         if (captured := self._captured.get(fixed)) is None:
             captured = self._captured[fixed] = self._capture(data, inputs, fixed, device)
             if len(self._captured) == MANY:
-                logger.warning("%d shapes of batches were captured; give all batches as many graphs", MANY)
+                _log.warning("%d shapes of batches were captured; give all batches as many graphs", MANY)
         else:
             _copy_into(captured.inputs, inputs)
         captured.graph.replay()
@@ -146,7 +146,7 @@ class CapturedBackward:
                 raise
             raise InputError(
                 "the loss cannot be captured as a CUDA graph: it may not wait for the GPU, as .item() does, or "
-                f"global_add_pool(x, batch) without data.num_graphs ({' '.join(str(error).split())})"
+                f"global_add_pool(x, batch) without data.num_graphs ({one_line(error)})"
             ) from error
         return CapturedStep(graph, inputs, loss, [parameter.grad for parameter in self.model.parameters()])
 
@@ -166,14 +166,14 @@ class CapturedBackward:
 
 
 def _describe_mode(model: nn.Module, device: torch.device) -> tuple:
-    """All that a CUDA graph of ``model`` holds fast: where parameters lie, which of them learn, modes and precision."""
+    """What a CUDA graph of ``model`` is captured for: addresses of parameters, which of them learn, mode, precision."""
     parameters = tuple((parameter.data_ptr(), parameter.requires_grad) for parameter in model.parameters())
     is_training = tuple(module.training for module in model.modules())
     return parameters, is_training, ops.precision(), ops.autocast_type(device)
 
 
 def _pad(data: Any, graph: GraphBatch, fixed: FixedShape) -> dict[str, Tensor]:
-    """The tensors of ``data``, and those of its ``GraphBatch``, as large as ``slots``."""
+    """The tensors of ``data``, and those of its ``GraphBatch``, padded to the shape ``fixed``."""
     padded = pad_batch(graph, fixed.shape, fixed.max_num_nodes)
     assert padded.padding is not None
     tensors = {f"graph.{name}": getattr(padded, name) for name in STRUCTURE}
@@ -201,7 +201,7 @@ def _pad(data: Any, graph: GraphBatch, fixed: FixedShape) -> dict[str, Tensor]:
 
 
 def _pad_rows(value: Tensor, rows: int) -> Tensor:
-    """``value`` and copies of its first row, which no model can stumble over."""
+    """``value`` and copies of its first row, which any model can compute with."""
     first = value[:1] if len(value) else value.new_zeros(1, *value.shape[1:])
     return torch.cat([value, first.expand(rows - len(value), *value.shape[1:])])
 

@@ -10,7 +10,18 @@ from torch import Tensor, nn
 MAX_DEPTH = 1024
 """Of a tree that is the head of a model. (Those of ogbg-molhiv have about a hundred levels.)"""
 LINKS = ("identity", "logit", "log")
-"""From what the leaves add up to to an output: that of a number, of a label, of a class."""
+"""How an output follows from a number, from the probability of a label and from that of a class (``Task.link``)."""
+
+
+def apply_link(mean: Float[Tensor, "graphs outputs"], link: str) -> Float[Tensor, "graphs outputs"]:
+    """The outputs that stand for these probabilities or numbers."""
+    match link:
+        case "logit":
+            return mean.logit(eps=torch.finfo(mean.dtype).eps)
+        case "log":
+            return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
+        case _:
+            return mean
 
 
 class Trees(nn.Module):
@@ -80,13 +91,7 @@ class Forests(TreeHead):
 
     def forward(self, bits: Float[Tensor, "graphs bits"]) -> Float[Tensor, "graphs outputs"]:
         mean = self.leaf_values(bits.to(torch.uint8), self.steps).mean(dim=1).T
-        match LINKS[int(self.link)]:
-            case "logit":
-                return mean.logit(eps=torch.finfo(mean.dtype).eps)
-            case "log":
-                return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
-            case _:
-                return mean
+        return apply_link(mean, LINKS[int(self.link)])
 
 
 class BoostedTrees(TreeHead):

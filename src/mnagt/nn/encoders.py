@@ -1,6 +1,5 @@
 """From the raw columns of nodes and edges to vectors."""
 
-from collections.abc import Callable
 from itertools import accumulate, product
 from math import prod
 
@@ -10,11 +9,10 @@ from torch import Tensor, nn
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch, cached_per_batch
-from mnagt.graphs.ego_statistics import ego_statistics
-from mnagt.graphs.encodings import flip_signs, laplacian, random_walk
+from mnagt.graphs.encodings import flip_signs, get_encoding
 from mnagt.graphs.features import Columns
 from mnagt.graphs.sparse import look_up, look_up_sum
-from mnagt.graphs.weisfeiler_lehman import STRUCTURAL_COLOURS, structural_colours
+from mnagt.graphs.weisfeiler_lehman import STRUCTURAL_COLOURS
 from mnagt.linear import Linear
 from mnagt.nn.norms import BatchNorm, Rows
 from mnagt.nn.shapes import EdgeVectors, NodeVectors
@@ -165,6 +163,9 @@ class NodeEncoder(nn.Module):
     torch.Size([3, 8])
     """
 
+    encodings: dict[str, int] = {}  # noqa: RUF012
+    """Name and size of each encoding that can be computed once for a whole data set."""
+
     def __init__(
         self,
         columns: Columns,
@@ -183,7 +184,9 @@ class NodeEncoder(nn.Module):
         self.columns = ColumnEncoder(columns, dim) if columns else None
         self.degree = None if columns or structural_counts else Degree(dim)
         self.counts = StructuralCounts(dim) if structural_counts else None
-        self.steps, self.vectors, self.radius = random_walk, laplacian, ego_radius
+        sizes = {"random-walk": random_walk, "laplacian": laplacian, "ego-statistics": ego_radius}
+        sizes["structural-colours"] = STRUCTURAL_COLOURS if structural_counts else 0
+        self.encodings = {name: size for name, size in sizes.items() if size}
         self.random_walk = Continuous(random_walk, dim) if random_walk else None
         self.ego_statistics = Continuous(3 * ego_radius, dim) if ego_radius else None
         self.laplacian = nn.Linear(laplacian, dim, bias=False) if laplacian else None
@@ -192,26 +195,22 @@ class NodeEncoder(nn.Module):
         if self.columns is not None:
             x = self.columns(graph.node_labels, graph.node_values, graph)
         elif self.counts is not None:
-            x = self.counts(_encode(graph, "structural-colours", structural_colours, STRUCTURAL_COLOURS))
+            x = self.counts(self._encode(graph, "structural-colours"))
         else:
             assert self.degree is not None
             x = self.degree(graph)
         if self.random_walk is not None:
-            x = x + self.random_walk(_encode(graph, "random-walk", random_walk, self.steps), graph)
+            x = x + self.random_walk(self._encode(graph, "random-walk"), graph)
         if self.ego_statistics is not None:
-            x = x + self.ego_statistics(_encode(graph, "ego-statistics", ego_statistics, self.radius), graph)
+            x = x + self.ego_statistics(self._encode(graph, "ego-statistics"), graph)
         if self.laplacian is not None:
-            vectors = _encode(graph, "laplacian", laplacian, self.vectors)
+            vectors = self._encode(graph, "laplacian")
             vectors = flip_signs(vectors, graph) if self.training else vectors
             x = x + self.laplacian(vectors.to(x.dtype))
         return x
 
-    @property
-    def encodings(self) -> dict[str, int]:
-        """Name and size of each encoding that can be computed once for a whole data set."""
-        sizes = {"random-walk": self.steps, "laplacian": self.vectors, "ego-statistics": self.radius}
-        sizes["structural-colours"] = STRUCTURAL_COLOURS if self.counts is not None else 0
-        return {name: size for name, size in sizes.items() if size}
+    def _encode(self, graph: GraphBatch, name: str) -> Tensor:
+        return get_encoding(graph, name, self.encodings[name])
 
 
 class NoEncoder(NodeEncoder):
@@ -222,13 +221,3 @@ class NoEncoder(NodeEncoder):
 
     def forward(self, graph: GraphBatch) -> NodeVectors:
         return torch.zeros(graph.num_nodes, 0, device=graph.device)
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {}
-
-
-def _encode(graph: GraphBatch, name: str, compute: Callable[[GraphBatch, int], Tensor], size: int) -> Tensor:
-    """The encoding that the batch brings, else a newly computed one."""
-    encoding = graph.encodings.get(name)
-    return compute(graph, size) if encoding is None else encoding

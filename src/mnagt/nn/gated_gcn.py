@@ -23,8 +23,8 @@ class GatedGcn(nn.Module):
               x'_v = x_v + \mathrm{ReLU}\Big(\mathrm{norm}\Big(U x_v +
               \frac{\sum_e \sigma(g_e) \odot V x_u}{\sum_e \sigma(g_e) + \epsilon}\Big)\Big)
 
-    for edges :math:`e: u \to v`. No bias where a norm would undo it. The last layer leaves edges as they are: nobody
-    would read them.
+    for edges :math:`e: u \to v`. No bias where a norm would undo it. The last layer leaves edges as they are: nothing
+    reads them after it.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, *, is_last: bool = False, epsilon: float = 1e-6) -> None:

@@ -11,7 +11,7 @@ from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.edges import check_edge_index, count_nodes, describe_tensor
+from mnagt.graphs.edges import check_edge_index, describe_tensor
 from mnagt.graphs.traced_batch import TracedBatch, scatter_add
 
 EdgeIndex = Int[Tensor, "2 edges"]
@@ -114,10 +114,7 @@ def keep_graph_batch(graph: GraphBatch, key: Tensor, batch: BatchVector | None) 
 def _make(num_nodes: int, edge_index: EdgeIndex | None, batch: BatchVector | None) -> GraphBatch:
     with torch.no_grad():
         if edge_index is None:
-            device = None if batch is None else batch.device
-            edge_index = torch.zeros(2, 0, dtype=torch.long, device=device)
-            sizes = [num_nodes] if batch is None else count_nodes(batch.cpu())
-            return GraphBatch.from_edges(edge_index, sizes)
+            edge_index = torch.zeros(2, 0, dtype=torch.long, device=None if batch is None else batch.device)
         if batch is None:
             return GraphBatch.from_edges(edge_index, [num_nodes])
         return GraphBatch.from_edges(edge_index, batch=batch.to(edge_index.device))

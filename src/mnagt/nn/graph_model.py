@@ -95,7 +95,7 @@ class GraphModel(nn.Module):
         x, graph = self.encode(graph)
         for layer in self.layers:
             steps = list(layer.steps(x, graph)) if isinstance(layer, GatedStack) else [(layer, x, layer(x, graph))]
-            yield from ((inner, given, graph) for inner, given, _ in steps if isinstance(inner, Layer))
+            yield from ((inner, inputs, graph) for inner, inputs, _ in steps if isinstance(inner, Layer))
             x = steps[-1][2]
 
     @property

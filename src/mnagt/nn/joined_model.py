@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import add_encodings
 from mnagt.graphs.sparse import take
-from mnagt.nn.decision_trees import LINKS
+from mnagt.nn.decision_trees import LINKS, apply_link
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.molecule_descriptors import take_first_rows
 from mnagt.nn.readouts import Prepared, Readout
@@ -24,10 +24,7 @@ class MemberReadout(Readout):
     def __init__(self, name: str, model: GraphModel, outputs: int) -> None:
         super().__init__(outputs)
         self.encoding, self.readout, self.head = f"{name}-outputs", model.readout, model.head
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return self.readout.encodings
+        self.encodings = model.readout.encodings
 
     def prepare(self, x: NodeVectors, graph: GraphBatch) -> Prepared:
         """Adds the outputs to the graph's encodings, before the network's readout adds nodes."""
@@ -48,18 +45,12 @@ class JoinedReadout(Readout):
         super().__init__(network.dim + sum(member.dim for member in members.values()))
         self.network = network
         self.members: Mapping[str, Readout] = nn.ModuleDict(members)  # type: ignore[assignment]
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {name: size for part in self._parts for name, size in part.encodings.items()}
-
-    @property
-    def _parts(self) -> list[Readout]:
-        return [self.network, *self.members.values()]
+        sizes = [(name, size) for part in (network, *members.values()) for name, size in part.encodings.items()]
+        readers = Counter(name for name, _ in sizes)
+        self.encodings, self.shared = dict(sizes), {name: size for name, size in sizes if readers[name] > 1}
 
     def prepare(self, x: NodeVectors, graph: GraphBatch) -> Prepared:
-        readers = Counter(name for part in self._parts for name in part.encodings)
-        graph = add_encodings(graph, {name: size for name, size in self.encodings.items() if readers[name] > 1})
+        graph = add_encodings(graph, self.shared)
         for member in self.members.values():
             x, graph = member.prepare(x, graph)
         return self.network.prepare(x, graph)
@@ -101,13 +92,9 @@ class WeightedMean(WeightedSum):
         self.register_buffer("link", torch.zeros((), dtype=torch.int32))
 
     def join(self, each: Float[Tensor, "models graphs outputs"]) -> Float[Tensor, "graphs outputs"]:
-        match LINKS[int(self.link)]:
-            case "logit":
-                return super().join(each.sigmoid()).logit(eps=torch.finfo(each.dtype).eps)
-            case "log":
-                return super().join(each.softmax(dim=-1)).clamp(min=torch.finfo(each.dtype).tiny).log()
-            case _:
-                return super().join(each)
+        link = LINKS[int(self.link)]
+        probability = each.sigmoid() if link == "logit" else each.softmax(dim=-1) if link == "log" else each
+        return apply_link(super().join(probability), link)
 
 
 class JoinedModel(GraphModel):

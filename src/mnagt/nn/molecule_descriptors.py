@@ -12,13 +12,8 @@ from torch import Tensor, nn
 from mnagt.dropout import Dropout
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
-from mnagt.graphs.molecules import (
-    COMPUTED_DESCRIPTORS,
-    TABLE_DESCRIPTORS,
-    component_of_node,
-    morgan_identifiers,
-    rdkit_descriptors,
-)
+from mnagt.graphs.encodings import get_encoding
+from mnagt.graphs.molecules import COMPUTED_DESCRIPTORS, TABLE_DESCRIPTORS, component_of_node
 from mnagt.graphs.sparse import take
 from mnagt.linear import Linear
 from mnagt.nn.decision_trees import presence_features
@@ -42,15 +37,10 @@ class MorganBits(Readout):
 
     def __init__(self, radius: int, bits: int, components: int = 1) -> None:
         super().__init__(bits * components + 1)
-        self.radius, self.bits = radius, bits
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {IDENTIFIERS: self.radius}
+        self.radius, self.bits, self.encodings = radius, bits, {IDENTIFIERS: radius}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
-        identifiers = graph.encodings.get(IDENTIFIERS)
-        identifiers = morgan_identifiers(graph, self.radius) if identifiers is None else identifiers
+        identifiers = get_encoding(graph, IDENTIFIERS, self.radius)
         bit = identifiers % self.bits + self.bits * component_of_node(graph)[:, None]
         bit = torch.where(identifiers < 0, self.dim - 1, bit)
         return presence_features(bit, graph.graph_of_node.long(), graph.num_graphs, self.dim).float()
@@ -61,15 +51,10 @@ class Descriptors(Readout):
 
     def __init__(self, components: int = 1) -> None:
         super().__init__(NUM_DESCRIPTORS * components)
-        self.components = components
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {DESCRIPTORS: NUM_DESCRIPTORS}
+        self.components, self.encodings = components, {DESCRIPTORS: NUM_DESCRIPTORS}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
-        descriptors = graph.encodings.get(DESCRIPTORS)
-        descriptors = rdkit_descriptors(graph, NUM_DESCRIPTORS) if descriptors is None else descriptors
+        descriptors = get_encoding(graph, DESCRIPTORS, NUM_DESCRIPTORS)
         if self.components == 1:
             return take_first_rows(descriptors, graph)
         owner = graph.graph_of_node.long() * self.components + component_of_node(graph)
@@ -91,9 +76,9 @@ def take_first_rows(
 class TableColumns(Readout):
     """Columns of a table, with a row for each molecule; NaN where a value is missing."""
 
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {TABLE_DESCRIPTORS: self.dim}
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.encodings = {TABLE_DESCRIPTORS: dim}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         columns = graph.encodings.get(TABLE_DESCRIPTORS)
@@ -139,10 +124,7 @@ class MoleculeDescriptors(Readout):
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
         self.map = Linear(width, dim)
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {name: size for part in self.parts for name, size in part.encodings.items()}
+        self.encodings = {name: size for part in parts for name, size in part.encodings.items()}
 
     def fit_scaling(self, batches: Iterable[GraphBatch]) -> None:
         """Compute mean and deviation of each column over the graphs of ``batches``: the training part."""

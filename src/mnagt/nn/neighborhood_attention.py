@@ -214,15 +214,15 @@ def make_kernels(hops: int | Iterable[int], gnn: Sequence[nn.Module] = ()) -> li
     return check_kernels([GnnHop(k) if gnn else Hop(k) for k in each], gnn)
 
 
-def check_kernels(given: Sequence[Kernel | str], gnn: Sequence[nn.Module]) -> list[Kernel]:
+def check_kernels(kernels: Sequence[Kernel | str], gnn: Sequence[nn.Module]) -> list[Kernel]:
     """The kernels, also by name; an error where there are none or one looks through more layers than ``gnn`` has."""
-    kernels = [_make_kernel(each) if isinstance(each, str) else each for each in given]
-    depth = max((max(kernel.k, kernel.value) for kernel in kernels if isinstance(kernel, GnnHop)), default=0)
-    if not kernels:
+    made = [_make_kernel(kernel) if isinstance(kernel, str) else kernel for kernel in kernels]
+    depth = max((max(kernel.k, kernel.value) for kernel in made if isinstance(kernel, GnnHop)), default=0)
+    if not made:
         raise InputError("attention needs a kernel, such as Hop(0)")
     if depth > len(gnn):
         raise InputError(f"a kernel sees the output of layer {depth} of a GNN, and gnn has {len(gnn)} layers")
-    return kernels
+    return made
 
 
 def _make_kernel(name: str) -> Kernel:

@@ -37,17 +37,15 @@ class Readout(nn.Module):
             [3.]])
     """
 
+    encodings: dict[str, int] = {}  # noqa: RUF012
+    """Name and size of each encoding that the readout reads off the graph."""
+
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.dim = dim
 
     def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
         return x, graph
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        """Name and size of each encoding that the readout reads off the graph."""
-        return {}
 
 
 class Sum(Readout):
@@ -88,7 +86,7 @@ class Max(Readout):
 
 
 class SumMeanMax(Readout):
-    """A linear map of sum, mean and largest entries side by side: how much, of what kind, and whether at all.
+    """A linear map of sum, mean and largest entries side by side.
 
     >>> SumMeanMax(8)(torch.ones(3, 8), GraphBatch.from_edges(torch.zeros(2, 0, dtype=torch.long), [1, 2])).shape
     torch.Size([2, 8])
@@ -200,11 +198,8 @@ class Concat(Readout):
     def __init__(self, parts: Sequence[Readout]) -> None:
         super().__init__(sum(part.dim for part in parts))
         self.parts: Sequence[Readout] = nn.ModuleList(parts)  # type: ignore[assignment]
+        self.encodings = {name: size for part in parts for name, size in part.encodings.items()}
         self.norm = BatchNorm(self.dim, rows="graphs")
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {name: size for part in self.parts for name, size in part.encodings.items()}
 
     def prepare(self, x: NodeVectors, graph: GraphBatch) -> tuple[Float[Tensor, "more_nodes dim"], GraphBatch]:
         for part in reversed(self.parts):

@@ -7,8 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import get_encoding
 from mnagt.graphs.features import Features
-from mnagt.graphs.weisfeiler_lehman import STRUCTURAL_COLOURS, subtree_colours
+from mnagt.graphs.weisfeiler_lehman import STRUCTURAL_COLOURS
 from mnagt.nn.shapes import GraphVectors, NodeVectors
 from mnagt.nn.wl_features import NodeSum
 
@@ -43,20 +44,18 @@ class WLCounts(NodeSum):
     def __init__(self, outputs: int, iterations: int, initial: int, normalisation: Normalisation) -> None:
         super().__init__(outputs)
         self.iterations, self.colours, self.normalisation = iterations, initial + iterations, normalisation
+        self.encodings = {COLOURS: iterations}
         self.register_buffer("key", torch.zeros(0, dtype=torch.long))
         self.weight = nn.Parameter(torch.zeros(0, outputs))
         self.bias = nn.Parameter(torch.zeros(outputs))
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {COLOURS: self.iterations}
 
     def forward(self, x: Float[Tensor, "nodes _"], graph: GraphBatch) -> GraphVectors:
         return super().forward(x, graph) + self.bias
 
     def node_features(self, graph: GraphBatch) -> NodeVectors:
         """What each node adds to the outputs of its graph."""
-        row, width = find_sorted(self.key, colour_keys(self.node_colours(graph)).flatten()), self.colours
+        colours, width = get_encoding(graph, COLOURS, self.iterations)[:, : self.colours], self.colours
+        row = find_sorted(self.key, colour_keys(colours).flatten())
         if not len(self.key):
             return self.weight.sum() + torch.zeros(graph.num_nodes, self.dim, device=row.device)
         is_known = row >= 0
@@ -64,22 +63,13 @@ class WLCounts(NodeSum):
         count = count_equal(graph_of_row * (len(self.key) + 1) + row + 1).to(self.weight.dtype)
         counted = normalise_counts(count, self.normalisation)
         share = is_known * counted / count
-        weight = self.weights_of(row.clamp(min=0), graph)
+        weight = self.weight[row.clamp(min=0)]
         features = (weight * share[:, None]).view(-1, width, self.dim).sum(dim=1)
         if not self.normalisation.endswith("l2"):
             return features
         squares = (share * counted).view(-1, width).sum(dim=1, keepdim=True)
         norm = (graph.nodes_of @ squares).clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
         return features / norm.index_select(0, graph.graph_of_node.long())
-
-    def node_colours(self, graph: GraphBatch) -> Int[Tensor, "nodes columns"]:
-        """The WL colours that are counted."""
-        colours = graph.encodings.get(COLOURS)
-        return subtree_colours(graph, self.iterations) if colours is None else colours[:, : self.colours]
-
-    def weights_of(self, row: Int[Tensor, "some"], graph: GraphBatch) -> Float[Tensor, "some outputs"]:
-        """The weights of these rows of the vocabulary, as many for each node as there are columns of colours."""
-        return self.weight[row]
 
 
 def initial_colours(features: Features) -> int:

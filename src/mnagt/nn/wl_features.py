@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import get_encoding
 from mnagt.graphs.sparse import look_up
-from mnagt.graphs.weisfeiler_lehman import wl_colours
 from mnagt.nn.readouts import Readout
 from mnagt.nn.shapes import GraphVectors, NodeVectors
 
@@ -56,17 +56,13 @@ class WLFeatures(NodeSum):
     def __init__(self, dim: int, iterations: int, *, vocabulary_size: int, dropout: float, min_graphs: int = 2) -> None:
         super().__init__(dim)
         self.iterations, self.vocabulary_size = iterations, vocabulary_size
-        self.dropout, self.min_graphs = dropout, min_graphs
+        self.dropout, self.min_graphs, self.encodings = dropout, min_graphs, {COLOURS: iterations}
         self.table = nn.Embedding(iterations * vocabulary_size, dim)
         nn.init.normal_(self.table.weight, std=0.1)
         self.register_buffer("row", torch.empty(iterations * SLOTS, dtype=torch.int32))
         if not self.row.is_meta:  # where arithmetic would import torch's compiler, which takes a second
             hashed = torch.arange(SLOTS) % vocabulary_size + vocabulary_size * torch.arange(iterations)[:, None]
             self.row.copy_(hashed.flatten())
-
-    @property
-    def encodings(self) -> dict[str, int]:
-        return {COLOURS: self.iterations}
 
     def fit_vocabulary(self, colours: Int[Tensor, "nodes iterations"], graph: Int[Tensor, "nodes"]) -> None:
         """Choose the colours that have rows, from those of the training part's nodes and the graph of each node."""
@@ -77,8 +73,7 @@ class WLFeatures(NodeSum):
 
     def node_features(self, graph: GraphBatch) -> NodeVectors:
         r"""The summand of each node, :math:`\sum_r T_r[c_r(v)]`."""
-        colours = graph.encodings.get(COLOURS)
-        colours = wl_colours(graph, self.iterations) if colours is None else colours
+        colours = get_encoding(graph, COLOURS, self.iterations)
         row = self.row[colours.long() % SLOTS + SLOTS * torch.arange(self.iterations, device=colours.device)].long()
         weight = (row >= 0).to(self.table.weight.dtype)
         if self.training and self.dropout:

@@ -16,7 +16,8 @@ from mnagt.data.readers.molecule_reader import close_readers, shared_reader
 from mnagt.data.readers.smiles import get_function
 from mnagt.data.readers.text_table import Table
 from mnagt.errors import InputError, join_names, quote
-from mnagt.experiments.executors import RayConfig, run_parallel
+from mnagt.experiments.config import RayConfig
+from mnagt.experiments.executors import run_parallel
 from mnagt.files import hold_lock, make_folder, read_json, write_record
 from mnagt.graphs.molecules import choose_row_format, find_molecule_format
 from mnagt.inference.model_folder import TrainedModel

@@ -71,8 +71,8 @@ class Callers:
         """The name of the caller with this header; None if there is none."""
         if not self._tokens:
             return ""
-        found = [name for name, token in self._tokens.items() if hmac.compare_digest(authorization, token)]
-        return found[0] if found else None
+        names = [name for name, token in self._tokens.items() if hmac.compare_digest(authorization, token)]
+        return names[0] if names else None
 
     def count(self, name: str) -> float:
         """Count a request of the caller; the seconds until the next is allowed if this one comes too soon, else 0."""

@@ -69,9 +69,10 @@ class Middleware:
             return
         start, status = time.perf_counter(), 500
         headers = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
-        given = headers.get(b"x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        added, caller = {**HEADERS, "X-Request-ID": request_id}, self.callers.find(_get_token(headers))
+        request_id = headers.get(b"x-request-id", "")
+        request_id = request_id if _REQUEST_ID.fullmatch(request_id) else uuid.uuid4().hex
+        caller = self.callers.find(headers.get(b"authorization", "").encode("latin-1"))
+        added = {**HEADERS, "X-Request-ID": request_id}
 
         async def send_with_headers(message: Any) -> None:
             nonlocal status
@@ -147,10 +148,6 @@ class Middleware:
             return message
 
         return limited_receive
-
-
-def _get_token(headers: Mapping[bytes, str]) -> bytes:
-    return headers.get(b"authorization", "").encode("latin-1")
 
 
 def is_trusted(host: str, config: ServeConfig) -> bool:

@@ -93,9 +93,9 @@ class Models:
         if self._root is None:
             return []
         before, table = {service.key: service for service in self.services}, {}
-        found = find_models(self._root)
-        self._stamps = {key: stamp for key, stamp in self._stamps.items() if key[1] in found.get(key[0], ())}
-        for name, folders in found.items():
+        all_folders = find_models(self._root)
+        self._stamps = {key: stamp for key, stamp in self._stamps.items() if key[1] in all_folders.get(key[0], ())}
+        for name, folders in all_folders.items():
             versions = {}
             for version, folder in folders.items():
                 if (service := self._load_changed(folder, name, version, before.get((name, version)))) is not None:
@@ -131,13 +131,13 @@ def find_models(root: Path) -> dict[str, dict[str, Path]]:
 
     Names are of letters, digits, ``_``, ``-`` and ``.``; those that begin with a dot are being written.
     """
-    found = {}
+    models = {}
     for folder in _list_folders(root):
         if is_model_folder(folder):
-            found[folder.name] = {ONLY_VERSION: folder}
+            models[folder.name] = {ONLY_VERSION: folder}
         elif versions := [each for each in _list_folders(folder) if is_model_folder(each)]:
-            found[folder.name] = {each.name: each for each in versions}
-    return found
+            models[folder.name] = {version.name: version for version in versions}
+    return models
 
 
 def _list_folders(folder: Path) -> list[Path]:

@@ -89,14 +89,14 @@ class InferResponse(BaseModel):
 
 def read_tensors(request: InferRequest) -> PredictRequest:
     """The request as ``/predict`` takes it, or an ``InputError`` that names the field."""
-    (given,) = request.inputs
-    size = math.prod(given.shape)
+    (tensor,) = request.inputs
+    size = math.prod(tensor.shape)
     if size > MAX_ENTRIES:
         raise InputError(f"inputs[0].shape: {size:,} texts, at most {MAX_ENTRIES:,} are allowed")
-    texts = _flatten(given.data, size + 1)
-    if given.name not in PredictRequest.model_fields or given.name == "level":
-        raise InputError(f"inputs[0].name: expected smiles, graphs or code, got {given.name[:60]!r}")
-    if given.datatype != "BYTES" or not all(isinstance(text, str) for text in texts):
+    texts = _flatten(tensor.data, size + 1)
+    if tensor.name not in PredictRequest.model_fields or tensor.name == "level":
+        raise InputError(f"inputs[0].name: expected smiles, graphs or code, got {tensor.name[:60]!r}")
+    if tensor.datatype != "BYTES" or not all(isinstance(text, str) for text in texts):
         raise InputError("inputs[0]: expected texts of datatype BYTES, as JSON")
     if len(texts) != size:
         count = f"over {size}" if len(texts) > size else len(texts)
@@ -105,11 +105,11 @@ def read_tensors(request: InferRequest) -> PredictRequest:
     if len(set(wanted)) < len(wanted):  # each costs as much as a column of the response
         raise InputError("outputs: a name is there twice; name each column once")
     level = request.parameters and request.parameters.level
-    if given.name == "smiles":
-        columns = given.shape[1] if len(given.shape) == 2 else 1
+    if tensor.name == "smiles":
+        columns = tensor.shape[1] if len(tensor.shape) == 2 else 1
         rows: list[str | list[str]] = [texts[at : at + columns] for at in range(0, size, columns or 1)]
         return PredictRequest(smiles=rows, level=level)
-    if given.name == "code":
+    if tensor.name == "code":
         if len(texts) != 1:
             raise InputError(f"inputs[0]: code is one text, got {len(texts)}")
         return PredictRequest(code=texts[0], level=level)

@@ -48,8 +48,8 @@ def make_deployment(
     if not Path(folder).is_dir():
         raise InputError(f"{folder}: no such folder; give that of a model, as on all machines")
     defaults = ServeConfig()
-    if given := [name for name in SETTINGS_OF_RAY if getattr(config, name) != getattr(defaults, name)]:
-        raise InputError(f"{', '.join(given)}: this is Ray's to decide; leave it out here, and tell `serve` or Ray")
+    if refused := [name for name in SETTINGS_OF_RAY if getattr(config, name) != getattr(defaults, name)]:
+        raise InputError(f"{', '.join(refused)}: this is Ray's to decide; leave it out here, and tell `serve` or Ray")
     if not (config.token or config.tokens):
         _log.warning("anyone who reaches Ray's proxies can send requests: set MNAGT_TOKEN or tokens")
     files = {name: str(Path(path).resolve()) for name in ("tokens", "onnx") if (path := getattr(config, name))}
@@ -81,15 +81,15 @@ def build(words: Mapping[str, str]) -> Any:
     Args:
         words: ``model``, ``replicas``, ``cpus``, and ``settings``, a TOML file with those of ``mnagt serve``.
     """
-    given = {"model": "", "replicas": "2", "cpus": "1", "settings": ""} | dict(words)
-    if unknown := given.keys() - {"model", "replicas", "cpus", "settings"}:
+    options = {"model": "", "replicas": "2", "cpus": "1", "settings": ""} | dict(words)
+    if unknown := options.keys() - {"model", "replicas", "cpus", "settings"}:
         raise InputError(f"unknown: {', '.join(sorted(unknown))}; give model, replicas, cpus, settings=FILE.toml")
-    if not given["model"]:
+    if not options["model"]:
         raise InputError("which model? give its folder: model=FOLDER")
-    path = Path(given["settings"])
-    config = from_dict(ServeConfig, read_toml(path), where=str(path)) if given["settings"] else None
+    path = Path(options["settings"])
+    config = from_dict(ServeConfig, read_toml(path), where=str(path)) if options["settings"] else None
     try:
-        replicas, cpus = int(given["replicas"]), float(given["cpus"])
+        replicas, cpus = int(options["replicas"]), float(options["cpus"])
     except ValueError as error:
         raise InputError(f"replicas and cpus are numbers: {error}") from None
-    return make_deployment(given["model"], config, replicas=replicas, cpus=cpus)
+    return make_deployment(options["model"], config, replicas=replicas, cpus=cpus)

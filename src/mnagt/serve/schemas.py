@@ -147,10 +147,10 @@ def read_request(
     SMILES that cannot be read are left out and named in ``errors``, unless none can. ``check`` is called every few
     molecules, and before each graph and function; what it raises ends the reading.
     """
-    given, kinds = [kind for kind in _READERS if getattr(request, kind) is not None], list_input_kinds(trained)
-    if len(given) != 1:
-        raise InputError(f"give one of {', '.join(kinds)}, got {' and '.join(given) or 'none'}")
-    (kind,) = given
+    fields, kinds = [kind for kind in _READERS if getattr(request, kind) is not None], list_input_kinds(trained)
+    if len(fields) != 1:
+        raise InputError(f"give one of {', '.join(kinds)}, got {' and '.join(fields) or 'none'}")
+    (kind,) = fields
     if kind not in kinds:
         raise InputError(f"{kind}: this model does not read it; it reads {' and '.join(kinds)}")
     read = _READERS[kind](getattr(request, kind), trained, limits, check)
@@ -224,20 +224,20 @@ def _find_excess(texts: Sequence[str], atoms: int, row_format: MoleculeFormat, l
 
 def _read_code(code: str, trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:
     _check_size("code", "characters", len(code), CODE_PER_NODE * limits.max_nodes)
-    found: list[Function] = []
+    functions: list[Function] = []
     check()
     try:
         for function in parse_functions(code.encode(errors="backslashreplace"), limits.max_graph_nodes):
             check()
-            found.append(function)
-            _check_size("code", "functions", len(found), limits.max_graphs)
-            _check_size("code", "nodes", sum(len(each.types) for each in found), limits.max_nodes)
+            functions.append(function)
+            _check_size("code", "functions", len(functions), limits.max_graphs)
+            _check_size("code", "nodes", sum(len(each.types) for each in functions), limits.max_nodes)
     except UnparsableError as error:
         line = "" if error.line is None else f", line {error.line}"
         raise InputError(f"code{line}: {error}; it is not Python") from None
-    _check_count("code", len(found), limits, "functions")
+    _check_count("code", len(functions), limits, "functions")
     assert trained.code_vocabularies is not None
-    return RequestGraphs(encode_functions(found, *trained.code_vocabularies, name="code"), found)
+    return RequestGraphs(encode_functions(functions, *trained.code_vocabularies, name="code"), functions)
 
 
 def _read_graphs(graphs: list[Graph], trained: TrainedModel, limits: ServeConfig, check: Check) -> RequestGraphs:

@@ -240,7 +240,8 @@ class Service:
         output = self._compute(read.graphs, index)
         (prediction,) = self._format(RequestGraphs(read.graphs, functions), output, request.level)
         (explanation,) = explain(self.trained, read.graphs, index, target=request.target, steps=STEPS, on_step=check)
-        _check_finite(explanation.attribution.nodes)
+        if not explanation.attribution.nodes.isfinite().all():
+            raise InputError(_NOT_FINITE)
         smiles = None if request.smiles is None else explanation.smiles
         names = self.trained.vocabularies.get("node_labels/0", ())
         if find_molecule_format(self.trained.model.features):
@@ -302,11 +303,6 @@ async def _unless_gone(result: Coroutine[Any, Any, Result], request: Request) ->
     finally:
         task.cancel()
         gone.cancel()
-
-
-def _check_finite(values: Float[Tensor, "..."]) -> None:
-    if not values.isfinite().all():
-        raise InputError(_NOT_FINITE)
 
 
 def _round(values: Float[Tensor, "..."]) -> list:

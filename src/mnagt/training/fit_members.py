@@ -35,7 +35,7 @@ SHARES = torch.linspace(0, 1, 11)
 FACTORS = torch.logspace(-1, 1, 21)
 """Factors of the sum: a linear SVM's outputs are no log-odds, and a network's are too sure."""
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def list_problems(
@@ -47,12 +47,12 @@ def list_problems(
     if isinstance(settings, MnagtWLConfig):
         check_can_fit(config, task)
     elif reason := _find_obstacle(task, dataset):
-        logger.warning("the network is trained alone: %s", reason)
+        _log.warning("the network is trained alone: %s", reason)
         return {}
     problems = {}
-    for name, given in settings.member_settings.items():
-        model = build_model(_model_name(name), given, dataset.features, task.num_outputs)
-        encoded, full = with_encodings(dataset, model.encodings), full_settings(_model_name(name), given)
+    for name, member_settings in settings.member_settings.items():
+        model = build_model(_model_name(name), member_settings, dataset.features, task.num_outputs)
+        encoded, full = with_encodings(dataset, model.encodings), full_settings(_model_name(name), member_settings)
         problems[name] = SklearnProblem(model, full, encoded, split, task, config.train.seed, should_stop)
     return problems
 
@@ -116,7 +116,7 @@ def choose_member_weights(model: JoinedModel, trainer: Trainer, split: Split) ->
     prior = PRIOR if model.is_mean else 0.0
     model.weights.copy_(choose_weights(candidates, torch.tensor(losses, dtype=torch.double), prior))
     named = zip(model.members, model.weights.tolist(), strict=True)
-    logger.info("weights chosen by validation: %s", ", ".join(f"{name} {weight:.1f}" for name, weight in named))
+    _log.info("weights chosen by validation: %s", ", ".join(f"{name} {weight:.1f}" for name, weight in named))
 
 
 def choose_weights(

@@ -14,11 +14,10 @@ from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
 from mnagt.devices import device_name, pick_device
-from mnagt.inference.build import build_or_explain
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.outputs import matmul_precision
 from mnagt.inference.random_forest import ForestEnsemble, RandomForest
-from mnagt.models.registry import MODELS, resolve_settings
+from mnagt.models.registry import MODELS, build_model, resolve_settings
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.joined_model import JoinedModel
 from mnagt.nn.module_model import ModuleModel
@@ -145,9 +144,8 @@ def fit_model(
         config, seconds = replace(config, settings=settings | chosen), time.monotonic() - start
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(config.train.seed)
-        model = build_or_explain(config.model, config.settings, features, task.num_outputs, task.level)
-    common: dict[str, Any] = {"device": device, "checkpoint": checkpoint, "reporter": reporter}
-    common |= {"should_stop": should_stop, "ranks": ranks}
+        model = build_model(config.model, config.settings, features, task.num_outputs, task.level)
+    common: dict[str, Any] = {"device": device, "reporter": reporter, "should_stop": should_stop, "ranks": ranks}
     if MODELS[config.model].is_fitted_by_sklearn:
         trainer = SklearnTrainer(config, model, dataset, split, task, **common)
         on_start(config)
@@ -164,7 +162,7 @@ def fit_model(
     with explain_out_of_memory(device, config):
         on_start(config)
         network = model.network if isinstance(model, JoinedModel) else model
-        trainer = Trainer(network, dataset, split, task, config.train, **common)
+        trainer = Trainer(network, dataset, split, task, config.train, checkpoint=checkpoint, **common)
         trainer.run()
     start = time.monotonic()
     if isinstance(model, JoinedModel):

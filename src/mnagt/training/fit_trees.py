@@ -38,7 +38,7 @@ LARGEST = 1e20
 
 Numbers = NDArray[np.floating]
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Tree(NamedTuple):
@@ -107,7 +107,7 @@ def fit_forest(
 ) -> None:
     """Fit ``forest`` to the graphs ``train`` of ``dataset``, which is on the CPU and has the forest's encodings."""
     each = f" for each of {forest.outputs} outputs" if forest.outputs > 1 else ""
-    logger.info("growing %d trees%s", forest.trees, each)
+    _log.info("growing %d trees%s", forest.trees, each)
     forest.fit_vocabulary(*dataset.select_encoding(COLOURS, train))
     features = torch.cat([forest.presence_features(dataset.batch(chunk)) for chunk in train.split(1024)])
     features, trees = features[:, : forest.columns].numpy(), list[Tree]()

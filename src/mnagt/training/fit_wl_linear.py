@@ -18,7 +18,7 @@ from mnagt.nn.wl_counts import COLOURS, Normalisation, WLCounts, colour_keys, no
 from mnagt.training.sklearn_problem import SklearnFit, SklearnProblem
 from mnagt.training.trainer import validation_scores
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 TYPICAL_C: dict[Normalisation, float] = {"presence": 0.3, "log": 0.3, "raw": 0.03, "l2": 30.0, "log-l2": 30.0}
 """In the middle of what validation chooses from, for logistic regression; SVMs and ridge regression take a tenth."""
@@ -67,7 +67,7 @@ def fit_wl_linear(problem: SklearnProblem) -> SklearnFit:
                     best, fit, score = choice, other, other_score
         if best != _first_choice(problem):
             chosen = ", ".join(f"{name} {value}" for name, value in vars(best).items())
-            logger.info("chosen by validation: %s (%.4f)", chosen, score)
+            _log.info("chosen by validation: %s (%.4f)", chosen, score)
     weight, bias = (torch.from_numpy(part) / counts.temperature(fit, best) for part in fit)
     key = torch.from_numpy(counts.key[: len(weight)])
     tensors = {"readout.key": key, "readout.weight": weight.float(), "readout.bias": bias.float()}

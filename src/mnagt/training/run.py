@@ -37,7 +37,7 @@ from mnagt.training.memory_check import explain_out_of_memory
 from mnagt.training.progress import METRICS, Reporter, RunLogs
 from mnagt.training.transfer import describe_shared_graphs, inherit_settings
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,29 +109,29 @@ def train(
         config, dataset = resolve_run(*_read_arguments(config, dataset, recipe, options))
         named = ranks.broadcast_from_rank0(lambda: choose_split(config.split, dataset))
         if ranks.is_first:
-            logger.info("%s", describe_split(named, dataset))
+            _log.info("%s", describe_split(named, dataset))
             warnings = describe_small_sample(named.split, dataset), describe_shared_graphs(config, dataset, named.split)
             more = *describe_absent_classes(named.split, dataset), *describe_idle_settings(config)
             for warning in (*more, *filter(None, warnings)):
-                logger.warning("%s", warning)
+                _log.warning("%s", warning)
         split = keep_share(named.split, config.train.train_share, config.train.seed)
         return _run(config, dataset, split, out, reporter, tensorboard, ranks)
 
 
 def _read_arguments(
-    given: Any, dataset: Any, recipe: Path | str | None, options: dict[str, Any]
+    source: Any, dataset: Any, recipe: Path | str | None, options: dict[str, Any]
 ) -> tuple[RunConfig, PackedDataset | None]:
     """The settings of a run, and its graphs where they are in memory."""
-    if isinstance(given, RunConfig):
+    if isinstance(source, RunConfig):
         if recipe is not None:
             raise InputError("a RunConfig holds all settings; leave out the recipe, or give the data set in its place")
-        return apply_options(given, options), None if dataset is None else from_graphs(dataset)
-    if (given is None) == (dataset is None):
+        return apply_options(source, options), None if dataset is None else from_graphs(dataset)
+    if (source is None) == (dataset is None):
         raise InputError("train takes one data set: its name or path, or graphs; for example: train('MUTAG')")
-    given = dataset if given is None else given
-    name, packed = given, None
-    if not isinstance(given, str | Path):
-        packed = _pack(given, options.get("target"), options.get("task", "auto"))
+    source = dataset if source is None else source
+    name, packed = source, None
+    if not isinstance(source, str | Path):
+        packed = _pack(source, options.get("target"), options.get("task", "auto"))
         name = packed.name
     if recipe is None:
         recipe = find_recipe(str(name), options.get("model"))
@@ -172,7 +172,7 @@ def resolve_run(config: RunConfig, dataset: PackedDataset | None) -> tuple[RunCo
     if not dataset.task.is_labelled:
         raise InputError(f"{dataset.name}: no targets to learn from; {where}")
     if dataset.task.level == "node":
-        logger.info("a number is learned for each node, from its own vector: readouts and WL features are left out")
+        _log.info("a number is learned for each node, from its own vector: readouts and WL features are left out")
     config = inherit_settings(config)
     return replace(config, settings=full_settings(config.model, config.settings)), dataset
 
@@ -224,8 +224,8 @@ def _run(
         raise InputError(
             f"rank {ranks.rank} reads another {dataset.name} than rank 0 ({fingerprint}); give both the same"
         )
-    log_folder, shown = (out, reporter or Reporter()) if ranks.is_first else (None, Reporter())
-    with stop_requests() as should_stop, RunLogs(log_folder, shown, tensorboard) as logs:
+    log_folder, reporter = (out, reporter or Reporter()) if ranks.is_first else (None, Reporter())
+    with stop_requests() as should_stop, RunLogs(log_folder, reporter, tensorboard) as logs:
 
         def write_run(config: RunConfig) -> None:
             """Write settings and split, unless they are there, and lock the run."""

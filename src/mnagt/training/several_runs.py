@@ -52,22 +52,26 @@ class SeveralRuns:
         return ["run", "epoch", f"valid {metric}", *(f"test {name}" for name in names)], rows
 
 
+def shift_seeds(config: RunConfig, by: int) -> RunConfig:
+    """The same run with other weights, order and split: all of its seeds are higher by so much."""
+    train, split = config.train, config.split
+    return replace(config, train=replace(train, seed=train.seed + by), split=replace(split, seed=split.seed + by))
+
+
 def vary(config: RunConfig, kind: Kind, count: int) -> list[RunConfig]:
     """The settings of each run.
 
     Members of an ensemble have other seeds on the same split. Replicates have other seeds, also of the split, which
-    has no effect on one by scaffold or by a column. Folds are
-    those of a cross-validation, stratified where each graph has one class: one tests, the next validates.
+    has no effect on one by scaffold or by a column. Folds are those of a cross-validation, stratified where each graph
+    has one class: one tests, the next validates.
 
     >>> [each.train.seed for each in vary(RunConfig("MUTAG"), "ensemble", 3)]
     [0, 1, 2]
     """
-    seeds = [replace(config.train, seed=config.train.seed + i) for i in range(count)]
     if kind == "ensemble":
-        return [replace(config, train=seed) for seed in seeds]
+        return [replace(shift_seeds(config, i), split=config.split) for i in range(count)]
     if kind == "replicates":
-        splits = [replace(config.split, seed=config.split.seed + i) for i in range(count)]
-        return [replace(config, train=seed, split=split) for seed, split in zip(seeds, splits, strict=True)]
+        return [shift_seeds(config, i) for i in range(count)]
     if count < 3:
         raise InputError(f"a cross-validation needs at least 3 folds, to train, validate and test; got {count}")
     if config.split.kind not in ("auto", "random", "stratified"):

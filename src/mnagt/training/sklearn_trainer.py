@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from torch import Tensor
 from mnagt.data.encodings import with_encodings
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
-from mnagt.errors import InputError
-from mnagt.inference.build import build_or_explain
-from mnagt.inference.weights import check_weights, load_tensors, save_tensors
+from mnagt.inference.weights import load_weights
+from mnagt.models.registry import build_model
 from mnagt.nn.graph_model import GraphModel, resize_tables
 from mnagt.runs.config import RunConfig
 from mnagt.tasks import Task
@@ -37,9 +35,9 @@ FITS: dict[str, Callable[[SklearnProblem], SklearnFit]] = {
 class SklearnTrainer:
     """Fits the model of ``config`` to ``split.train``; ``split.valid`` chooses what its settings leave open.
 
-    In place of ``Trainer``, with the same attributes: the fit is an epoch, and the history has one record. With a
-    ``checkpoint`` path the fitted model is saved there, and loaded if the file exists. In distributed training rank 0
-    fits. The test part is not read.
+    In place of ``Trainer``, with the same attributes: the fit is an epoch, and the history has one record. There is no
+    checkpoint: a run that was interrupted is fitted again. In distributed training rank 0 fits. The test part is not
+    read.
     """
 
     def __init__(
@@ -51,14 +49,13 @@ class SklearnTrainer:
         task: Task,
         *,
         device: torch.device | str = "cpu",
-        checkpoint: Path | None = None,
         reporter: Reporter | None = None,
         should_stop: Callable[[], bool] = lambda: False,
         ranks: Ranks = ALONE,
     ) -> None:
         check_can_fit(config, task)
         self.config, self.split, self.task, self.ranks = config, split, task, ranks
-        self.checkpoint, self.reporter, self.device = checkpoint, reporter or Reporter(), torch.device(device)
+        self.reporter, self.device = reporter or Reporter(), torch.device(device)
         self.model, self.settings, self.at = model, dict(config.settings), Position()
         dataset = with_encodings(dataset, model.encodings)
         self.problem = SklearnProblem(model, self.settings, dataset, split, task, config.train.seed, should_stop)
@@ -66,27 +63,20 @@ class SklearnTrainer:
         self.evaluation_batch_size = evaluation_batch_size(dataset, config.train)
 
     def run(self) -> Position:
-        """Fit the model, unless the checkpoint has it fitted."""
-        path = self.checkpoint
-        checkpoint = self.ranks.broadcast_from_rank0(lambda: load_tensors(path) if path and path.exists() else None)
-        if checkpoint is not None:
-            self._restore(*checkpoint)
+        """Fit the model and score the validation part."""
         self.reporter.begin(1, 1, self.at.history)
-        if checkpoint is None:
-            start = time.monotonic()
-            self._set_model(*self.ranks.broadcast_from_rank0(lambda: FITS[self.config.model](self.problem)))
-            record, best = self._evaluate()
-            self.at = Position(1, 0, 0.0, 1, best, [record], time.monotonic() - start)
-            self.reporter.epoch(record, best)
-            self._save()
+        start = time.monotonic()
+        self._set_model(*self.ranks.broadcast_from_rank0(lambda: FITS[self.config.model](self.problem)))
+        record, best = self._evaluate()
+        self.at = Position(1, 0, 0.0, 1, best, [record], time.monotonic() - start)
+        self.reporter.epoch(record, best)
         return self.at
 
     def _set_model(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Take on a fitted model; sizes of its tables are those of ``tensors``."""
-        model = build_or_explain(self.config.model, settings, self.model.features, self.task.num_outputs)
+        model = build_model(self.config.model, settings, self.model.features, self.task.num_outputs)
         resize_tables(model, tensors)
-        check_weights(model.state_dict(), tensors, self.checkpoint or Path(self.config.model))
-        model.load_state_dict(tensors)
+        load_weights(model, tensors, Path(self.config.model))
         self.settings, self.model = settings, model.to(self.device).eval()
 
     def _evaluate(self) -> tuple[dict[str, float], float]:
@@ -101,20 +91,3 @@ class SklearnTrainer:
         """Outputs and targets of these graphs."""
         output = self.ranks.outputs(self.model, self.dataset, indices, self.evaluation_batch_size)
         return output, self.dataset.targets[indices.to(self.device)]
-
-    def _save(self) -> None:
-        if (path := self.checkpoint) is not None:
-            note = {"at": asdict(self.at), "settings": self.settings}
-            self.ranks.broadcast_from_rank0(lambda: save_tensors(path, self.model.state_dict(), note))
-
-    def _restore(self, tensors: dict[str, Tensor], note: Any) -> None:
-        try:
-            settings, position = note["settings"], Position(**note["at"])
-            float(position.history[0][f"valid_{self.task.metric}"])
-        except (LookupError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(
-                f"{self.checkpoint}: not a checkpoint of this run ({reason}); restore it or train again"
-            ) from error
-        self._set_model(settings, tensors)
-        self.at = position

@@ -19,10 +19,10 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from mnagt import ops
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
-from mnagt.errors import InputError
+from mnagt.errors import InputError, one_line
 from mnagt.files import write_json
 from mnagt.graphs.batch import GraphBatch
-from mnagt.inference.outputs import Reduce, autocast, matmul_precision
+from mnagt.inference.outputs import autocast, matmul_precision
 from mnagt.inference.weights import add_prefix, check_weights, load_tensors, load_weights, save_tensors, select_prefix
 from mnagt.migrations import rename_weights
 from mnagt.nn.activation_checkpointing import CheckpointedModel
@@ -44,7 +44,7 @@ from mnagt.training.optim import (
 )
 from mnagt.training.progress import Reporter
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 EVALUATION_GRAPHS, EVALUATION_NODES = 256, 8192
 """Graphs, or about so many nodes if that is fewer, that are evaluated at once, even if training batches are smaller."""
@@ -142,8 +142,10 @@ class Trainer:
             self._network = CheckpointedModel(model)
         self._forward = self._network
         self.ema = copy.deepcopy(model) if config.ema_decay else None
+        self._evaluated = model if self.ema is None else self.ema
         self.steps_per_epoch = -(-len(split.train) // config.batch_size)
         self.evaluation_batch_size = evaluation_batch_size(dataset, config)
+        self._validation = self.dataset, split.valid, self.evaluation_batch_size, task.reduce_output
         self.at = Position()
         self.best: dict[str, Tensor] = {}
         can_capture = ops.is_usable(self.device) and self.dataset.is_resident and not ranks.is_distributed
@@ -297,10 +299,6 @@ class Trainer:
 
         return CapturedSteps(self._update, self.dataset, self.config.batch_size, state)
 
-    @property
-    def _evaluated(self) -> nn.Module:
-        return self.model if self.ema is None else self.ema
-
     def _validate(self) -> Float[Tensor, "valid outputs"]:
         if self._is_captured and len(self.split.valid) <= CAPTURED_BATCHES * self.evaluation_batch_size:
             try:
@@ -313,12 +311,8 @@ class Trainer:
     def _captured_outputs(self) -> CapturedOutputs:
         return CapturedOutputs(self._evaluated, *self._validation)
 
-    @property
-    def _validation(self) -> tuple[PackedDataset, Int[Tensor, "valid"], int, Reduce]:
-        return self.dataset, self.split.valid, self.evaluation_batch_size, self.task.reduce_output
-
     def _give_up_capturing(self, error: Exception) -> None:
-        logger.warning("the step is not captured as a CUDA graph, and runs slower: %s", " ".join(str(error).split()))
+        _log.warning("the step is not captured as a CUDA graph, and runs slower: %s", one_line(error))
         self._is_captured = False
         self.__dict__.pop("_captured_steps", None)
         self.__dict__.pop("_captured_outputs", None)
@@ -359,13 +353,14 @@ class Trainer:
                 float(record[f"valid_{self.task.metric}"])
             has_random_states = self.ranks.set_random_states(select_prefix("random/", tensors), self.device)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"{path}: not a checkpoint of this run ({reason}); restore it or train again") from error
+            raise InputError(
+                f"{path}: not a checkpoint of this run ({one_line(error)}); restore it or train again"
+            ) from error
         if not has_random_states:
             step = self.at.epoch * self.steps_per_epoch + self.at.step
             torch.manual_seed(self.ranks.seed(self.config.seed, step))
             if self.ranks.is_first:
-                logger.info(
+                _log.info(
                     "the run began with another number of ranks: dropout is seeded anew from step %d on", step + 1
                 )
         self.optimizer.refresh()

@@ -58,16 +58,16 @@ def copy_weights(source: TrainedModel, model: GraphModel, task: Task) -> None:
     """
     same_targets = task.can_join(source.task)
     model, other = (each.network if isinstance(each, JoinedModel) else each for each in (model, source.model))
-    state, given = model.state_dict(), other.state_dict()
+    state, weights = model.state_dict(), other.state_dict()
     names = [name for name in state if same_targets or not name.startswith(HEAD)]
     for name in names:
-        if name not in given or given[name].shape != state[name].shape:
-            shape = list(given[name].shape) if name in given else "not there"
+        if name not in weights or weights[name].shape != state[name].shape:
+            shape = list(weights[name].shape) if name in weights else "not there"
             raise InputError(
                 f"the weights {name} are {list(state[name].shape)}, and {shape} in {source.origin.get('dataset')}'s "
                 "run; leave out settings of the model: without, they are those of the other run"
             )
-    model.load_state_dict({name: given[name] for name in names}, strict=False)
+    model.load_state_dict({name: weights[name] for name in names}, strict=False)
     _log.info(
         "weights are those of the run on %s%s",
         source.origin.get("dataset", "other graphs"),
