@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, GraphTable
-from mnagt.data.readers.pyg_graphs import read_pyg
+from mnagt.data.readers.pyg_graphs import ReadGraphs, read_pyg
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.split_columns import encode_groups
 from mnagt.data.readers.text_table import find_level, read_node_targets, read_targets
@@ -132,14 +132,6 @@ def read_graphs(
     return _read(graphs, None, columns=columns or None, features=features, vocabularies=vocabularies).dataset
 
 
-class _Graphs(NamedTuple):
-    """Graphs as a data set without targets, the targets that they carry, and what there is to say."""
-
-    dataset: PackedDataset
-    targets: Sequence[Any] | Tensor | None
-    notes: list[str]
-
-
 def _to_table(name: str, values: Sequence[Any] | Tensor, graphs: int, label: str) -> GraphTable:
     if len(values) != graphs:
         raise InputError(f"{len(values)} {label} for {graphs} graphs; give each one")
@@ -155,31 +147,31 @@ def _read(
     columns: Any = None,
     of_nodes: bool = False,
     **of_model: Any,
-) -> _Graphs:
+) -> ReadGraphs:
     """``target`` is the attribute with the targets that graphs carry, or their nodes; None to read none."""
     if isinstance(graphs, PackedDataset):
-        return _Graphs(graphs if name is None else replace(graphs, name=name), None, [])
+        return ReadGraphs(graphs if name is None else replace(graphs, name=name), None, [])
     title = name or _DEFAULT_NAME
     if isinstance(graphs, GraphBatch):
         bare, targets = replace(graphs, targets=torch.zeros(graphs.num_graphs, 0)), graphs.targets
         has_targets = target == TARGET and targets is not None and targets.numel() > 0
-        return _Graphs(PackedDataset.from_batch(title, Unlabelled(), bare), targets if has_targets else None, [])
+        return ReadGraphs(PackedDataset.from_batch(title, Unlabelled(), bare), targets if has_targets else None, [])
     if isinstance(graphs, str) or (not hasattr(graphs, "__getitem__") and not isinstance(graphs, Iterable)):
         raise InputError(f"expected a list of {_KINDS}, got {type(graphs).__name__}")
     of_dataset = getattr(graphs, "name", None)
     items: list[Any] = [graphs] if _find_kind(graphs) else list(graphs)
     match _common_kind(items):
         case "SMILES":
-            return _Graphs(_pack_smiles(items, title), None, [])
+            return ReadGraphs(_pack_smiles(items, title), None, [])
         case "networkx":
             values = None if target is None else _find_targets(items, target)
-            return _Graphs(_pack_networkx(items, columns, title), values, [])
+            return ReadGraphs(_pack_networkx(items, columns, title), values, [])
         case _:
             title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
             if not of_nodes:
-                return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
+                return read_pyg(items, title, target=target, columns=columns, **of_model)
             dataset, _, notes = read_pyg(items, title, columns=columns)
-            return _Graphs(dataset, None if target is None else _cat_node_targets(items, target), notes)
+            return ReadGraphs(dataset, None if target is None else _cat_node_targets(items, target), notes)
 
 
 def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:

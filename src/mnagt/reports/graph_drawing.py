@@ -278,12 +278,12 @@ def _distances(x: Float[np.ndarray, "nodes 2"]) -> Float[np.ndarray, "nodes node
 
 def _target_distances(count: int, edges: Sequence[tuple[int, int]]) -> Float[np.ndarray, "nodes nodes"]:
     """Wanted distances between nodes; 1 on the diagonal. Connected components lie apart."""
-    steps = np.full((count, count), np.inf)
-    np.fill_diagonal(steps, 0)
+    from scipy.sparse.csgraph import shortest_path
+
+    adjacency = np.zeros((count, count))
     for i, j in edges:
-        steps[i, j] = steps[j, i] = 1
-    for k in range(count):
-        steps = np.minimum(steps, steps[:, k, None] + steps[None, k])
+        adjacency[i, j] = 1
+    steps = shortest_path(adjacency, directed=False, unweighted=True)
     steps[np.isinf(steps)] = steps[np.isfinite(steps)].max() + 1
     target = np.sqrt(0.75 * steps**2 + 0.25 * (steps % 2))
     for ring in find_smallest_rings(count, edges):

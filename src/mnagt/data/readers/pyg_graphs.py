@@ -28,11 +28,11 @@ Given = Mapping[str, Num[Tensor, "rows _"]]
 _FIELDS = {"node": ("x", "node_labels"), "edge": ("edge_attr", "edge_labels")}
 
 
-class PygGraphs(NamedTuple):
-    """Graphs of PyTorch Geometric as a data set, and the targets that they carry."""
+class ReadGraphs(NamedTuple):
+    """Graphs in memory as a data set without targets, and the targets that they carry."""
 
     dataset: PackedDataset
-    targets: Tensor | None
+    targets: Sequence[Any] | Tensor | None
     notes: list[str]
     """What was recognised, and what is not read."""
 
@@ -45,7 +45,7 @@ def read_pyg(
     columns: Names | None = None,
     features: Features | None = None,
     vocabularies: Names | None = None,
-) -> PygGraphs:
+) -> ReadGraphs:
     """The data set of a graph, a batch or a list of both.
 
     Args:
@@ -85,7 +85,7 @@ def read_pyg(
         columns={**encoded["node"].names, **encoded["edge"].names},
     )
     notes += [unread] if (unread := fields.describe_unread()) else []
-    return PygGraphs(dataset, fields.columns["y"], notes)
+    return ReadGraphs(dataset, fields.columns["y"], notes)
 
 
 def find_one_hot(columns: Num[Tensor, "rows columns"]) -> list[range]:
