@@ -109,11 +109,11 @@ def _add_node_targets(
     texts = ["" if each is None else str(each) for each in lists]
     table = _to_table(target or TARGET, texts, len(dataset), label)
     names = (target or TARGET,)
-    found, _, has_target = read_targets(table, names, task, may_be_of_nodes=True)
+    task, _, has_target = read_targets(table, names, task, may_be_of_nodes=True)
     for row in np.flatnonzero(~has_target).tolist():
         raise InputError(f"{table.locate(row)}: no target; leave the graph out")
     nodes = "nodes" if dataset.texts is None else "atoms"
-    return replace(dataset, task=found, targets=read_node_targets(found, table, names, sizes, nodes))
+    return replace(dataset, task=task, targets=read_node_targets(task, table, names, sizes, nodes))
 
 
 def read_graphs(

@@ -116,8 +116,8 @@ def _choose_function(name: str, function: "Callable[[Mol], float]") -> Compute:
     """One of this file if RDKit has the version whose values it computes, and otherwise RDKit's."""
     if name in FUNCTIONS and getattr(function, "version", None) == FUNCTIONS[name][0]:
         return FUNCTIONS[name][1]
-    if found := _SURFACES.fullmatch(name):
-        family, index = found[1], int(found[2]) - 1
+    if match := _SURFACES.fullmatch(name):
+        family, index = match[1], int(match[2]) - 1
         return lambda shared: shared.surfaces[family][index]
     if name.startswith("fr_") and (pattern := _pattern_of(function)) is not None:
         return lambda shared: function(shared.molecule) if pattern in shared.fragments else 0

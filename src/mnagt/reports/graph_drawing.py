@@ -166,9 +166,9 @@ def _draw_with_rdkit(caption: str, molecule: Any, fills: Sequence[tuple[float, .
     return Markup(opening + to_css_variables(inner) + "</svg>")
 
 
-def _mix_with_transparent(found: re.Match[str]) -> str:
+def _mix_with_transparent(match: re.Match[str]) -> str:
     """A colour with opacity, ``#rrggbbaa``, in CSS that takes a variable as the colour."""
-    return f"color-mix(in srgb, {found[1]} {int(found[2], 16) / 2.55:.0f}%, transparent)"
+    return f"color-mix(in srgb, {match[1]} {int(match[2], 16) / 2.55:.0f}%, transparent)"
 
 
 # --- parts of drawings ---
