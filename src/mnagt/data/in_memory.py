@@ -81,39 +81,33 @@ def _add_targets(
     is_optional: bool,
 ) -> PackedDataset:
     """The data set with these targets, which are the attribute ``target`` of graphs, or were given beside them."""
-    if isinstance(values, Tensor) and values[:1].numel() == 1:
+    sizes, name, of_nodes = dataset.sizes.tolist(), target or TARGET, find_level(task) == "node"
+    if of_nodes:
+        values = _list_node_targets(values, sizes)
+    elif isinstance(values, Tensor) and values[:1].numel() == 1:
         values = values.flatten()
     is_class = target and isinstance(values, Tensor) and values.dim() == 1 and not values.is_floating_point()
-    if find_level(task) == "node":
-        return _add_node_targets(dataset, values, target, task)
-    table = _to_table(target or TARGET, values, len(dataset), target or "targets")
+    table = _to_table(name, values, len(dataset), target or "targets")
     if is_optional and task == "auto" and all(len(set(column)) < 2 for column in table.columns.values()):
         notes.append(f"{target} is the same in all graphs, and no target")
         return dataset
     kind = SingleLabel.kind if task == "auto" and is_class else task
-    task, values, has_target = read_targets(table, table.find_targets([target or TARGET], None), kind)
+    names = table.find_targets([name], None)
+    task, targets, has_target = read_targets(table, names, kind, may_be_of_nodes=of_nodes)
     for row in np.flatnonzero(~has_target).tolist():
         raise InputError(f"{table.locate(row)}: no target; leave the graph out")
+    if of_nodes:
+        targets = read_node_targets(task, table, names, sizes, "nodes" if dataset.texts is None else "atoms")
     notes.extend([f"{target} is the target, {task.describe()}"] if target and notes else [])
-    return replace(dataset, task=task, targets=values)
+    return replace(dataset, task=task, targets=targets)
 
 
-def _add_node_targets(
-    dataset: PackedDataset, values: Sequence[Any] | Tensor, target: str | None, task: str | Task
-) -> PackedDataset:
-    """The data set with a number for each node: a list for each graph, or a tensor with those of all graphs."""
-    label, sizes = target or "targets", dataset.sizes.tolist()
+def _list_node_targets(values: Sequence[Any] | Tensor, sizes: list[int]) -> list[str]:
+    """The numbers of each graph's nodes as a text: ``values`` has a list for each graph, or those of all graphs."""
     if isinstance(values, Tensor) and values.numel() == len(values) == sum(sizes):
         values = values.flatten().split(sizes)
-    lists = [_to_python(each) for each in values]
-    texts = ["" if each is None else str(each) for each in lists]
-    table = _to_table(target or TARGET, texts, len(dataset), label)
-    names = (target or TARGET,)
-    task, _, has_target = read_targets(table, names, task, may_be_of_nodes=True)
-    for row in np.flatnonzero(~has_target).tolist():
-        raise InputError(f"{table.locate(row)}: no target; leave the graph out")
-    nodes = "nodes" if dataset.texts is None else "atoms"
-    return replace(dataset, task=task, targets=read_node_targets(task, table, names, sizes, nodes))
+    lists = [_to_python(of_graph) for of_graph in values]
+    return ["" if of_graph is None else str(of_graph) for of_graph in lists]
 
 
 def read_graphs(

@@ -33,7 +33,8 @@ def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
     _check_count("steps", steps)
     encoding = torch.zeros(graph.num_nodes, steps, device=graph.device)
     for block in dense_blocks(graph):
-        power = step = _symmetric_step(block.adjacency) if graph.is_symmetric else _step(block.adjacency)
+        # of D^-1/2 A D^-1/2, which is symmetric, the powers have the diagonals of those of P
+        power = step = normalised_adjacency(block.adjacency) if graph.is_symmetric else _step(block.adjacency)
         back = [step.diagonal(dim1=1, dim2=2)]
         product = left_product(step)
         while len(back) < steps:  # from P^m come the diagonals of P^2m = P^m P^m and of P^(2m+1) = P^m P^(m+1)
@@ -48,12 +49,6 @@ def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
 
 def _step(adjacency: Float[Tensor, "graphs n n"]) -> Float[Tensor, "graphs n n"]:
     return adjacency / adjacency.sum(dim=2, keepdim=True).clamp(min=1)
-
-
-def _symmetric_step(adjacency: Float[Tensor, "graphs n n"]) -> Float[Tensor, "graphs n n"]:
-    r""":math:`D^{-1/2} A D^{-1/2}`, whose powers have the diagonals of those of :math:`P`."""
-    degree = adjacency.sum(dim=2).clamp(min=1)
-    return adjacency / (degree[:, :, None] * degree[:, None, :]).sqrt()
 
 
 def laplacian(graph: GraphBatch, k: int) -> Float[Tensor, "nodes k"]:
