@@ -2,12 +2,11 @@
 
 RDKit computes each descriptor by itself: the electrotopological states four times, the characteristic polynomial twice,
 and it searches every molecule for some 200 patterns. ``compute_descriptors`` computes states and polynomial once, reads
-atoms and bonds once, and searches for a pattern only where the molecule has the elements.
+atoms once, and searches for a pattern only where the molecule has the elements.
 """
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +17,7 @@ from jaxtyping import Bool, Float
 from mnagt.graphs.smarts import AROMATIC, Patterns, list_atom_types
 
 if TYPE_CHECKING:
-    from rdkit.Chem import Atom, Bond, Mol
+    from rdkit.Chem import Atom, Mol
 
 Compute = Callable[["SharedValues"], float]
 
@@ -71,12 +70,6 @@ class SharedValues:
             AtomValues(atom, atom.GetAtomicNum(), atom.GetIsAromatic(), atom.GetDegree(), atom.GetTotalNumHs())
             for atom in atoms
         ]
-
-    @cached_property
-    def bonds(self) -> "list[tuple[Bond, int, int]]":
-        """Each bond with its first and its last atom."""
-        bonds = map(self.molecule.GetBondWithIdx, range(self.molecule.GetNumBonds()))
-        return [(bond, bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds]
 
     @cached_property
     def fragments(self) -> "frozenset[Mol]":
@@ -217,59 +210,9 @@ def _chi_of_atoms(shared: SharedValues) -> float:
 
 def _chi_of_bonds(shared: SharedValues) -> float:
     degrees = [each.degree for each in shared.atoms]
-    return sum(np.sqrt(1.0 / np.array([degrees[first] * degrees[last] for _, first, last in shared.bonds], float)))
-
-
-def _complexity(shared: SharedValues) -> float:
-    """BertzCT: the information in pairs of neighbouring bonds and in elements, counted in RDKit's order."""
-    from rdkit.Chem import GetDistanceMatrix, GraphDescriptors
-
-    size = len(shared.atoms)
-    if size < 2:
-        return 0
-    orders: dict[tuple[int, int], float] = {}
-    neighbours: list[list[int]] = [[] for _ in range(size)]
-    for bond, first, last in shared.bonds:
-        orders[first, last] = orders[last, first] = 1.5 if bond.GetIsAromatic() else bond.GetBondTypeAsDouble()
-        neighbours[first].append(last)
-        neighbours[last].append(first)
-    distance = GetDistanceMatrix(shared.molecule, useBO=True, useAtomWts=False, force=True, prefix="Balaban")
-    rows = np.rint(np.sort(distance, axis=1)[:, :100] * 1e4)  # four decimals, of multiples of 1/6
-    numbers: dict[bytes, int] = {}
-    classes = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
-    connections: dict[Any, float] = {}
-    for atom, centre in enumerate(classes):
-        around = sorted(neighbours[atom])
-        for i, other in enumerate(around):
-            order, its = orders[atom, other], classes[other]
-            if order > 1 and other > atom:
-                pair = (min(centre, its), max(centre, its))
-                connections[pair] = connections.get(pair, 0) + order * (order - 1) / 2
-            for third in around[i + 1 :]:
-                key = (min(its, classes[third]), centre, max(its, classes[third]))
-                connections[key] = connections.get(key, 0) + order * orders[atom, third]
-    return GraphDescriptors._CalculateEntropies(
-        connections or {"a": 1}, Counter(each.number for each in shared.atoms), size
-    )
-
-
-def _spacial_score(shared: SharedValues) -> float:
-    """SPS: hybridisation, stereo, ring and squared degree of each atom multiplied; their mean over heavy atoms."""
-    from rdkit import Chem
-
-    molecule = Chem.Mol(shared.molecule)
-    Chem.FindPotentialStereoBonds(molecule)
-    options: dict[str, Any] = {"includeUnassigned": True, "includeCIP": False, "useLegacyImplementation": False}
-    stereo = {atom for atom, _ in Chem.FindMolChiralCenters(molecule, **options)}
-    for i, (bond, first, last) in enumerate(shared.bonds):
-        if bond.GetBondType() == Chem.BondType.DOUBLE:
-            stereo |= {first, last} if molecule.GetBondWithIdx(i).GetStereo() != Chem.BondStereo.STEREONONE else set()
-    kinds = {Chem.HybridizationType.SP: 1, Chem.HybridizationType.SP2: 2, Chem.HybridizationType.SP3: 3}
-    score = 0
-    for i, (atom, _, is_aromatic, degree, _) in enumerate(shared.atoms):
-        doubled = (i in stereo) + (not is_aromatic and atom.IsInRing())
-        score += kinds.get(atom.GetHybridization(), 4) * 2**doubled * degree**2
-    return score / molecule.GetNumHeavyAtoms()
+    bonds = map(shared.molecule.GetBondWithIdx, range(shared.molecule.GetNumBonds()))
+    products = [degrees[bond.GetBeginAtomIdx()] * degrees[bond.GetEndAtomIdx()] for bond in bonds]
+    return sum(np.sqrt(1.0 / np.array(products, float)))
 
 
 def _drug_likeness(shared: SharedValues) -> float:
@@ -294,17 +237,15 @@ def _drug_likeness(shared: SharedValues) -> float:
     return QED.qed(shared.molecule, qedProperties=properties)
 
 
+_EXTREME_STATES = ("MaxEStateIndex", "MinEStateIndex", "MaxAbsEStateIndex", "MinAbsEStateIndex")
 FUNCTIONS: dict[str, tuple[str, Compute]] = {
-    **{f"{name}EStateIndex": ("1.0.0", _extreme_state(f"{name}EStateIndex")) for name in ("Max", "Min")},
-    **{f"{name}EStateIndex": ("1.0.0", _extreme_state(f"{name}EStateIndex")) for name in ("MaxAbs", "MinAbs")},
+    **{name: ("1.0.0", _extreme_state(name)) for name in _EXTREME_STATES},
     "AvgIpc": ("1.0.0", _average_information),
-    "BertzCT": ("2.0.0", _complexity),
     "Chi0": ("1.0.0", _chi_of_atoms),
     "Chi1": ("1.0.0", _chi_of_bonds),
     "Ipc": ("1.0.0", _information),
     "NumRadicalElectrons": ("1.1.0", _radical_electrons),
     "NumValenceElectrons": ("1.1.0", _valence_electrons),
-    "SPS": ("1.0.0", _spacial_score),
     "qed": ("1.1.0", _drug_likeness),
 }
 """Descriptors that are computed here, each with the version of RDKit's that has the same values."""
