@@ -23,12 +23,11 @@ from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import find_smiles_columns
 from mnagt.inference.weights import CALIBRATION, CONFIG, DOMAIN, WEIGHTS
 from mnagt.runs.folder import list_runs
-from mnagt.screening.best_rows import BestRow, keep_best, write_best
 from mnagt.screening.chunks import Chunk
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import InputFile, Shard, check_unchanged, cut_shards, find_inputs, scan_file
+from mnagt.screening.outputs import BestRow, keep_best, name_type, write_best
 from mnagt.screening.shards import Screen, load_once, predict_chunk, prepare_chunk, screen_shard
-from mnagt.screening.writers import name_type
 from mnagt.tasks.target_column import parse_number
 
 PLAN, PROGRESS, BEST = "plan.json", "progress.json", "top.csv"

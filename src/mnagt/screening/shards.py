@@ -18,11 +18,10 @@ from mnagt.graphs.molecules import choose_row_format
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import SelectedGraphs
-from mnagt.screening.best_rows import BestRow, find_best, keep_best
 from mnagt.screening.chunks import Chunk, read_chunks, read_numbers
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import Shard, check_unchanged
-from mnagt.screening.writers import open_writer
+from mnagt.screening.outputs import BestRow, find_best, keep_best, open_writer
 
 
 @dataclass(frozen=True)
