@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from mnagt.graphs.smarts import AROMATIC, Patterns, list_atom_types
 
@@ -86,8 +86,10 @@ class SharedValues:
     def polynomial(self) -> Float[np.ndarray, "coefficients"]:
         """The coefficients of the characteristic polynomial of the adjacency matrix, without their signs."""
         from rdkit.Chem import GetDistanceMatrix
+        from rdkit.Chem.Graphs import CharacteristicPolynomial
 
-        return abs(characteristic_polynomial(np.equal(GetDistanceMatrix(self.molecule, False), 1)))
+        adjacency = np.equal(GetDistanceMatrix(self.molecule, False), 1).astype(float)
+        return abs(CharacteristicPolynomial(self.molecule, adjacency))
 
     @cached_property
     def surfaces(self) -> dict[str, Sequence[float]]:
@@ -157,21 +159,6 @@ def electrotopological_states(shared: SharedValues) -> Float[np.ndarray, "atoms"
     distance = GetDistanceMatrix(shared.molecule, useBO=False, useAtomWts=False) + 1
     terms = np.where(distance < 1e6, (intrinsic[:, None] - intrinsic) / (distance * distance), 0.0)
     return terms.cumsum(axis=1)[:, -1] + intrinsic  # cumsum adds one after the other, as RDKit does
-
-
-def characteristic_polynomial(adjacency: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n+1"]:
-    """The coefficients by Le Verrier, Faddeev and Frame, in the steps of RDKit's ``CharacteristicPolynomial``."""
-    matrix = adjacency.astype(float)
-    power, product = matrix.copy(), np.empty_like(matrix)
-    coefficients = np.ones(len(matrix) + 1)
-    for n in range(1, len(matrix) + 1):
-        diagonal = power.ravel()[:: len(matrix) + 1]
-        coefficients[n] = 1.0 / n * np.add.reduce(diagonal)
-        diagonal -= coefficients[n]
-        np.dot(matrix, power, out=product)
-        power, product = product, power
-    coefficients[1:] *= -1
-    return coefficients
 
 
 def _average_information(shared: SharedValues) -> float:
