@@ -1,4 +1,4 @@
-r"""Where a node stands in its graph, as numbers: pure functions of a batch's edges.
+r"""Structural encodings of nodes: functions of the edges of a batch.
 
 :math:`A_{ij}` counts the edges from j to i, as in ``GraphBatch.neighbours``, and :math:`D` is the diagonal of its row
 sums. Graphs of equal size are worked on together as dense matrices, on the device where they lie.
@@ -61,7 +61,7 @@ def laplacian(graph: GraphBatch, k: int) -> Float[Tensor, "nodes k"]:
     first taken both ways, :math:`\max(A, A^\top)`.
 
     The entry of largest magnitude is positive; of several (to a millionth), the first. Where eigenvalues repeat, the
-    order of the nodes settles which basis is given. So a graph has one encoding, alone or in any batch; renaming its
+    order of the nodes decides which basis is given. So a graph has one encoding, alone or in any batch; renaming its
     nodes renames it, up to sign where a positive and a negative entry tie, and up to rotation where eigenvalues repeat.
     """
     _check_count("k", k)

@@ -120,7 +120,7 @@ def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[st
 
 
 def prepare_chunk(trained: TrainedModel, chunk: Chunk, smiles: Sequence[str]) -> PreparedChunk:
-    """What is asked of RDKit and of the model for a chunk."""
+    """What RDKit and the model read of a chunk."""
     numbers, problems = read_numbers(chunk, _descriptor_names(trained))
     problems |= chunk.problems
     columns = [[" ".join(text.split()) for text in chunk.texts(name)] for name in smiles]
