@@ -170,10 +170,9 @@ def from_dict(cls: type[Config], values: Mapping[str, Any], *, where: str) -> Co
         if name not in fields:
             raise InputError(f"{where}: no setting {quote(name)}; there are: {', '.join(sorted(fields))}")
     converted = {name: _convert(fields[name].hint, value, f"{where}: {name}") for name, value in values.items()}
-    given: type = cls
-    for each in dataclasses.fields(given):
-        if each.name not in values and each.default is each.default_factory is dataclasses.MISSING:
-            raise InputError(f"{where}: no {each.name} in it; add it")
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if field.name not in values and field.default is field.default_factory is dataclasses.MISSING:
+            raise InputError(f"{where}: no {field.name} in it; add it")
     try:
         return cls(**converted)
     except InputError as error:

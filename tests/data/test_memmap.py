@@ -21,7 +21,7 @@ import mnagt.data.packed as packed_module
 from mnagt.cli import main
 from mnagt.data import encodings
 from mnagt.data import memmap as mapped
-from mnagt.data.encodings import GrowingRows
+from mnagt.data.encodings import concatenate_rows
 from mnagt.data.memmap import open_packed, pack_jsonl, write_packed
 from mnagt.data.packed import WINDOW, PackedDataset
 from mnagt.data.registry import load_dataset
@@ -270,10 +270,7 @@ def test_encodings_that_are_too_many_go_to_a_file(monkeypatch):
     parts = [torch.randn(5, 3), torch.randn(4, 3)]
     for most in (9 * 12, 9 * 12 - 1):
         monkeypatch.setattr(encodings, "IN_MEMORY", most)
-        rows = GrowingRows(9)
-        for part in parts:
-            rows.append(part)
-        joined = rows.concatenate()
+        joined = concatenate_rows(iter(parts), 9)
         assert torch.equal(joined, torch.cat(parts))
         assert mapping(joined).startswith("rw-p" if most == 9 * 12 else "r--s")
 

@@ -11,8 +11,7 @@ from mnagt import screen
 from mnagt.errors import InputError
 from mnagt.screening.chunks import read_chunks
 from mnagt.screening.config import ScreenConfig
-from mnagt.screening.inputs import cut_shards, find_inputs, scan_file
-from mnagt.screening.lines import MAX_LINE
+from mnagt.screening.inputs import MAX_LINE, cut_shards, find_inputs, scan_file
 
 
 def read_all(path: Path, most: int = 1000) -> dict[str, list[Any]]:

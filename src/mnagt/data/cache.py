@@ -82,11 +82,12 @@ def load_packed(path: Path) -> PackedDataset:
 
 @contextmanager
 def packed_errors(path: Path, remedy: str = "") -> Iterator[None]:
-    """Turn the errors of reading a damaged file or folder into ``InputError``, which names it."""
+    """Turn the errors of reading a damaged file or folder into ``InputError``, which names it and the remedy."""
     try:
         yield
     except InputError as error:
-        raise InputError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
+        where = "" if str(error).startswith(str(path)) else f"{path}: "
+        raise InputError(f"{where}{error}{remedy}") from None
     except _DAMAGED as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"{path}: not a packed data set, or damaged ({reason}){remedy}") from error

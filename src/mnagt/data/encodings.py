@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -54,11 +54,9 @@ def _load_or_compute(dataset: PackedDataset, name: str, size: int) -> Tensor:
     path = cache_root() / "encodings" / f"{_digest(dataset, name, size)}.safetensors" if name in _OF_EDGES else None
     if path is not None and (cached := _load(path, name)) is not None:
         return cached
-    start, rows = time.monotonic(), GrowingRows(int(dataset.node_ptr[-1]))
-    for part in _compute_chunks(dataset, name, size):
-        rows.append(part)
-    encoding = rows.concatenate()
-    if path is not None and rows.is_in_memory and time.monotonic() - start >= _LONG:
+    start = time.monotonic()
+    encoding = concatenate_rows(_compute_chunks(dataset, name, size), int(dataset.node_ptr[-1]))
+    if path is not None and encoding.nbytes <= IN_MEMORY and time.monotonic() - start >= _LONG:
         with suppress(InputError), write_atomically(path) as scratch:  # without a folder to write to there is no cache
             save_file({name: encoding.contiguous()}, scratch, {"checksum": str(checksum(encoding))})
     return encoding
@@ -102,35 +100,18 @@ def _digest(dataset: PackedDataset, *parts: object) -> str:
     return digest.hexdigest()
 
 
-class GrowingRows:
-    """Collects ``rows`` rows part by part: in memory, or in a mapped file if they take over ``IN_MEMORY`` bytes.
+def concatenate_rows(parts: Iterator[Tensor], rows: int) -> Tensor:
+    """All ``rows`` rows of these parts: in memory, or in a mapped file if they take over ``IN_MEMORY`` bytes.
 
     The file is a temporary one in the cache folder, and is removed with the rows.
     """
-
-    def __init__(self, rows: int) -> None:
-        self._rows, self._parts = rows, []
-        self._file: BinaryIO | None = None
-
-    def append(self, part: Tensor) -> None:
-        if not self._parts and part[:1].nbytes * self._rows > IN_MEMORY:
-            folder = cache_root()
-            make_folder(folder)
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        if self._file is not None:
-            self._file.write(part.contiguous().numpy().reshape(-1).view(np.uint8).data)
-            part = part[:0]
-        self._parts.append(part)
-
-    @property
-    def is_in_memory(self) -> bool:
-        return self._file is None
-
-    def concatenate(self) -> Tensor:
-        """All rows."""
-        if self._file is None:
-            return torch.cat(self._parts)
-        like = self._parts[0].numpy()
-        with self._file as file:
-            file.flush()
-            return as_tensor(np.memmap(file, like.dtype, mode="r", shape=(self._rows, *like.shape[1:])))
+    first = next(parts)
+    parts = chain([first], parts)
+    if first[:1].nbytes * rows <= IN_MEMORY:
+        return torch.cat(list(parts))
+    make_folder(cache_root())
+    with tempfile.TemporaryFile(dir=cache_root()) as file:
+        for part in parts:
+            file.write(part.contiguous().numpy().reshape(-1).view(np.uint8).data)
+        file.flush()
+        return as_tensor(np.memmap(file, first.numpy().dtype, mode="r", shape=(rows, *first.shape[1:])))

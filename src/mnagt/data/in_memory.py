@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, GraphTable
-from mnagt.data.readers.pyg_graphs import read_pyg
+from mnagt.data.readers.pyg_graphs import ReadGraphs, read_pyg
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.split_columns import encode_groups
 from mnagt.data.readers.text_table import find_level, read_node_targets, read_targets
@@ -81,39 +81,33 @@ def _add_targets(
     is_optional: bool,
 ) -> PackedDataset:
     """The data set with these targets, which are the attribute ``target`` of graphs, or were given beside them."""
-    if isinstance(values, Tensor) and values[:1].numel() == 1:
+    sizes, name, of_nodes = dataset.sizes.tolist(), target or TARGET, find_level(task) == "node"
+    if of_nodes:
+        values = _list_node_targets(values, sizes)
+    elif isinstance(values, Tensor) and values[:1].numel() == 1:
         values = values.flatten()
     is_class = target and isinstance(values, Tensor) and values.dim() == 1 and not values.is_floating_point()
-    if find_level(task) == "node":
-        return _add_node_targets(dataset, values, target, task)
-    table = _to_table(target or TARGET, values, len(dataset), target or "targets")
+    table = _to_table(name, values, len(dataset), target or "targets")
     if is_optional and task == "auto" and all(len(set(column)) < 2 for column in table.columns.values()):
         notes.append(f"{target} is the same in all graphs, and no target")
         return dataset
     kind = SingleLabel.kind if task == "auto" and is_class else task
-    task, values, has_target = read_targets(table, table.find_targets([target or TARGET], None), kind)
+    names = table.find_targets([name], None)
+    task, targets, has_target = read_targets(table, names, kind, may_be_of_nodes=of_nodes)
     for row in np.flatnonzero(~has_target).tolist():
         raise InputError(f"{table.locate(row)}: no target; leave the graph out")
+    if of_nodes:
+        targets = read_node_targets(task, table, names, sizes, "nodes" if dataset.texts is None else "atoms")
     notes.extend([f"{target} is the target, {task.describe()}"] if target and notes else [])
-    return replace(dataset, task=task, targets=values)
+    return replace(dataset, task=task, targets=targets)
 
 
-def _add_node_targets(
-    dataset: PackedDataset, values: Sequence[Any] | Tensor, target: str | None, task: str | Task
-) -> PackedDataset:
-    """The data set with a number for each node: a list for each graph, or a tensor with those of all graphs."""
-    label, sizes = target or "targets", dataset.sizes.tolist()
+def _list_node_targets(values: Sequence[Any] | Tensor, sizes: list[int]) -> list[str]:
+    """The numbers of each graph's nodes as a text: ``values`` has a list for each graph, or those of all graphs."""
     if isinstance(values, Tensor) and values.numel() == len(values) == sum(sizes):
         values = values.flatten().split(sizes)
-    lists = [_to_python(each) for each in values]
-    texts = ["" if each is None else str(each) for each in lists]
-    table = _to_table(target or TARGET, texts, len(dataset), label)
-    names = (target or TARGET,)
-    found, _, has_target = read_targets(table, names, task, may_be_of_nodes=True)
-    for row in np.flatnonzero(~has_target).tolist():
-        raise InputError(f"{table.locate(row)}: no target; leave the graph out")
-    nodes = "nodes" if dataset.texts is None else "atoms"
-    return replace(dataset, task=found, targets=read_node_targets(found, table, names, sizes, nodes))
+    lists = [_to_python(of_graph) for of_graph in values]
+    return ["" if of_graph is None else str(of_graph) for of_graph in lists]
 
 
 def read_graphs(
@@ -132,14 +126,6 @@ def read_graphs(
     return _read(graphs, None, columns=columns or None, features=features, vocabularies=vocabularies).dataset
 
 
-class _Graphs(NamedTuple):
-    """Graphs as a data set without targets, the targets that they carry, and what there is to say."""
-
-    dataset: PackedDataset
-    targets: Sequence[Any] | Tensor | None
-    notes: list[str]
-
-
 def _to_table(name: str, values: Sequence[Any] | Tensor, graphs: int, label: str) -> GraphTable:
     if len(values) != graphs:
         raise InputError(f"{len(values)} {label} for {graphs} graphs; give each one")
@@ -155,31 +141,31 @@ def _read(
     columns: Any = None,
     of_nodes: bool = False,
     **of_model: Any,
-) -> _Graphs:
+) -> ReadGraphs:
     """``target`` is the attribute with the targets that graphs carry, or their nodes; None to read none."""
     if isinstance(graphs, PackedDataset):
-        return _Graphs(graphs if name is None else replace(graphs, name=name), None, [])
+        return ReadGraphs(graphs if name is None else replace(graphs, name=name), None, [])
     title = name or _DEFAULT_NAME
     if isinstance(graphs, GraphBatch):
         bare, targets = replace(graphs, targets=torch.zeros(graphs.num_graphs, 0)), graphs.targets
         has_targets = target == TARGET and targets is not None and targets.numel() > 0
-        return _Graphs(PackedDataset.from_batch(title, Unlabelled(), bare), targets if has_targets else None, [])
+        return ReadGraphs(PackedDataset.from_batch(title, Unlabelled(), bare), targets if has_targets else None, [])
     if isinstance(graphs, str) or (not hasattr(graphs, "__getitem__") and not isinstance(graphs, Iterable)):
         raise InputError(f"expected a list of {_KINDS}, got {type(graphs).__name__}")
     of_dataset = getattr(graphs, "name", None)
     items: list[Any] = [graphs] if _find_kind(graphs) else list(graphs)
     match _common_kind(items):
         case "SMILES":
-            return _Graphs(_pack_smiles(items, title), None, [])
+            return ReadGraphs(_pack_smiles(items, title), None, [])
         case "networkx":
             values = None if target is None else _find_targets(items, target)
-            return _Graphs(_pack_networkx(items, columns, title), values, [])
+            return ReadGraphs(_pack_networkx(items, columns, title), values, [])
         case _:
             title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
             if not of_nodes:
-                return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
+                return read_pyg(items, title, target=target, columns=columns, **of_model)
             dataset, _, notes = read_pyg(items, title, columns=columns)
-            return _Graphs(dataset, None if target is None else _cat_node_targets(items, target), notes)
+            return ReadGraphs(dataset, None if target is None else _cat_node_targets(items, target), notes)
 
 
 def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:

@@ -224,11 +224,11 @@ def open_packed(folder: Path | str, *, check: bool = True) -> PackedDataset:
     header = read_json(folder / HEADER)
     with packed_errors(folder, "; pack the graphs again"):
         if header["version"] != VERSION:
-            raise InputError(f"{folder / HEADER}: written by another version of mnagt; pack the graphs again")
+            raise InputError(f"{folder / HEADER}: written by another version of mnagt")
         tensors = {name: _open_column(folder, name, about, check=check) for name, about in header["tensors"].items()}
         dataset = from_header(header, tensors)
-        _check_rows(folder, dataset)
-        _check_labels(folder, dataset, check=check)
+        _check_rows(dataset)
+        _check_labels(dataset, check=check)
         return dataset
 
 
@@ -236,11 +236,9 @@ def _open_column(folder: Path, name: str, about: dict[str, Any], *, check: bool)
     path, dtype, shape = folder / _file_name(name), np.dtype(about["dtype"]), tuple(map(int, about["shape"]))
     size = dtype.itemsize * int(np.prod(shape, dtype=object))
     if dtype.kind not in "iuf" or min(shape, default=0) < 0 or size > MAX_BYTES:
-        raise InputError(
-            f"{folder / HEADER}: {name} cannot be {dtype} of shape {str(shape)[:80]}; pack the graphs again"
-        )
+        raise InputError(f"{folder / HEADER}: {name} cannot be {dtype} of shape {str(shape)[:80]}")
     if path.stat().st_size != size:
-        raise InputError(f"{path}: {path.stat().st_size:,} bytes where {size:,} are expected; pack the graphs again")
+        raise InputError(f"{path}: {path.stat().st_size:,} bytes where {size:,} are expected")
     if not size:
         return torch.from_numpy(np.empty(shape, dtype))
     if name in _OF_GRAPHS:
@@ -248,7 +246,7 @@ def _open_column(folder: Path, name: str, about: dict[str, Any], *, check: bool)
     else:
         rows = np.memmap(path, dtype, mode="r", shape=shape)
     if check and _checksum(path) != about["crc32"]:
-        raise InputError(f"{path}: damaged; pack the graphs again")
+        raise InputError(f"{path}: damaged")
     return as_tensor(rows)
 
 
@@ -267,47 +265,42 @@ def _checksum(path: Path) -> int:
     return crc
 
 
-def _check_rows(folder: Path, dataset: PackedDataset) -> None:
+def _check_rows(dataset: PackedDataset) -> None:
     """Refuse columns of contradicting lengths."""
     if dataset.block < 0:
-        raise InputError(f"{folder / HEADER}: block counts graphs, got {dataset.block}; pack the graphs again")
+        raise InputError(f"block counts graphs, got {dataset.block}")
     nodes, edges = int(dataset.node_ptr[-1]), int(dataset.edge_ptr[-1])
     for ptr, where in ((dataset.node_ptr, "node_ptr"), (dataset.edge_ptr, "edge_ptr")):
         if len(ptr) != len(dataset) + 1 or int(ptr[0]) or bool((ptr.diff() < 0).any()):
-            raise InputError(f"{folder}: {where} does not count up from 0, graph by graph; pack the graphs again")
+            raise InputError(f"{where} does not count up from 0, graph by graph")
     rows: dict[str, int] = dict.fromkeys(_OF_EDGES, edges)
     rows |= {name: len(dataset) for name in ("targets", "official", "groups")}
     for name, tensor in dataset.named_tensors.items():
         expected = rows.get(name, nodes)  # encodings are of nodes
         if name not in ("node_ptr", "edge_ptr", "texts") and len(tensor) != expected:
-            raise InputError(f"{folder}: {name} has {len(tensor)} rows, not {expected}; pack the graphs again")
+            raise InputError(f"{name} has {len(tensor)} rows, not {expected}")
 
 
-def _check_labels(folder: Path, dataset: PackedDataset, *, check: bool) -> None:
+def _check_labels(dataset: PackedDataset, *, check: bool) -> None:
     """Refuse numbers and names of categories that do not fit the columns; with ``check`` their rows are read too."""
     for kind in ("node_labels", "edge_labels"):
         labels, counts = getattr(dataset, kind), dataset.label_counts.get(kind, ())
         if labels is None and not counts:
             continue
         if labels is None or labels.ndim != 2 or labels.is_floating_point() or labels.shape[1] != len(counts):
-            raise InputError(
-                f"{folder / HEADER}: label_counts does not fit the columns of {kind}; pack the graphs again"
-            )
+            raise InputError(f"label_counts does not fit the columns of {kind}")
         for i, count in enumerate(counts):
             names = dataset.vocabularies.get(f"{kind}/{i}")
             if not isinstance(count, int) or count < 0 or (names is not None and len(names) != count):
-                raise InputError(
-                    f"{folder / HEADER}: {kind}/{i} has {str(count)[:20]!r} categories, which does not fit; "
-                    "pack the graphs again"
-                )
+                raise InputError(f"{kind}/{i} has {str(count)[:20]!r} categories, which does not fit")
             if check and len(labels) and not -1 <= int(labels[:, i].min()) <= int(labels[:, i].max()) < count:
-                raise InputError(f"{folder}: {kind}/{i} has rows beyond its {count} categories; pack the graphs again")
+                raise InputError(f"{kind}/{i} has rows beyond its {count} categories")
 
 
 def _file_name(name: str) -> str:
     """The name of the file of a tensor."""
     if name not in _TENSORS and not re.fullmatch(ENCODING + "[a-z][a-z0-9-]{0,40}", name):
-        raise InputError(f"a packed data set has no {name[:60]!r}; pack the graphs again")
+        raise InputError(f"a packed data set has no {name[:60]!r}")
     return f"{name.replace('/', '-')}.bin"
 
 

@@ -71,7 +71,7 @@ class PackedDataset:
     edge_values: Float[Tensor, "edges _"] | None = None
     """Continuous edge columns."""
     encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
-    """Structural encodings worked out beforehand, by name."""
+    """Structural encodings that were computed before, by name."""
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the categories, where the source gives any, by column: 'node_labels/0', ..."""
     official: Int[Tensor, "graphs"] | None = None

@@ -311,10 +311,6 @@ def _by_stem() -> dict[str, Source]:
     return {stem: source for source in DATASETS.values() for stem in source.stems}
 
 
-def _load_tu(source: Source, root: Path) -> PackedDataset:
-    return _read_tu(locate_dataset(source.name, root) or download.download_tu(source.name, root))
-
-
 def _load_ogb(source: Source, root: Path) -> PackedDataset:
     return _read_ogb(
         locate_dataset(source.name, root) or download.download_ogb(source.name, source.archive, root), source
@@ -367,15 +363,11 @@ def _read_ogb(path: Path, source: Source | None = None) -> PackedDataset:
     return load_or_build(ogb.VERSION, name, metric or "", *parts, build=build)
 
 
-def _load_synthetic(source: Source, root: Path) -> PackedDataset:
-    return make_synthetic(source.name)
-
-
 LOADERS: dict[str, Callable[[Source, Path], PackedDataset]] = {
-    "tu": _load_tu,
+    "tu": lambda source, root: _read_tu(locate_dataset(source.name, root) or download.download_tu(source.name, root)),
     "ogb": _load_ogb,
     "peptides": _load_peptides,
     "stdlib": _load_stdlib,
-    "synthetic": _load_synthetic,
+    "synthetic": lambda source, root: make_synthetic(source.name),
     "plugin": _load_plugin,
 }

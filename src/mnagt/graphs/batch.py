@@ -67,8 +67,8 @@ class GraphBatch:
     """
 
     sizes: Int[Tensor, "graphs"]
-    """Nodes of each graph. Always on the CPU, whatever the device: who plans the work reads it without waiting. For a
-    batch of fixed shape on a GPU that would be to wait, and reading them fails (a tensor on 'meta')."""
+    """Nodes of each graph. Always on the CPU, so that attention is planned without waiting for the device. A batch of
+    fixed shape on a GPU has a tensor on 'meta' here, which cannot be read."""
     node_ptr: Int[Tensor, "graphs_and_end"]
     """Graph g owns the nodes ``node_ptr[g]:node_ptr[g + 1]``."""
     in_ptr: Int[Tensor, "nodes_and_end"]
@@ -88,7 +88,7 @@ class GraphBatch:
     targets: Tensor | None = None
     """One row a graph."""
     encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
-    """Structural encodings worked out beforehand, by name."""
+    """Structural encodings that were computed before, by name."""
     padding: Padding | None = None
     """Set in a batch of fixed shape (``data/padded_batches.py``), whose last graphs are padding."""
     label_counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -27,7 +27,7 @@ class Bucket:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Rows copied to slots. Some slots stay empty (they repeat a row, and who reads them masks them)."""
+    """Rows copied to slots. Empty slots repeat a row; attention masks them."""
 
     row_of_slot: Int[Tensor, "slots"]
     slot_of_row: Int[Tensor, "rows"]

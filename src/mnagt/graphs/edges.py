@@ -50,30 +50,30 @@ def sort_edges(
         assert sizes is not None
         graph_of_node = torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(edge_index.device)
     nodes, (source, destination) = len(graph_of_node), edge_index.long()
-    order, facts = source, []
+    order, checks = source, []
     if source.numel() and nodes:
-        inside = edge_index.long().clamp(0, nodes - 1)  # what is outside is told of below
+        inside = edge_index.long().clamp(0, nodes - 1)  # _check_edges refuses what is outside
         is_across = graph_of_node[inside[0]] != graph_of_node[inside[1]]
         key = destination * nodes + source
         by_destination, order = key.sort(stable=True)
         is_symmetric = (by_destination == (source * nodes + destination).sort().values).all()
-        facts = [*edge_index.aminmax(), is_across.any(), is_across.long().argmax(), is_symmetric]
+        checks = [*edge_index.aminmax(), is_across.any(), is_across.long().argmax(), is_symmetric]
     columns = {kind: column for kind, column in labels.items() if column is not None and column.numel()}
     bounds = [bound for column in columns.values() for bound in (column.amin()[None], column.amax(dim=0))]
-    parts = [each.long().reshape(-1) for each in (*facts, *bounds)]
+    parts = [each.long().reshape(-1) for each in (*checks, *bounds)]
     if batch is not None:
         parts.append(graph_of_node)
     values = torch.cat(parts).cpu() if parts else torch.zeros(0, dtype=torch.long)  # the one transfer
-    facts, values = values[: len(facts)].tolist(), values[len(facts) :]
+    checks, values = values[: len(checks)].tolist(), values[len(checks) :]
     label_counts = {}
     for kind, column in columns.items():
         label_counts[kind] = _count_labels(kind, values[: 1 + column.shape[1]].tolist())
         values = values[1 + column.shape[1] :]
     if batch is not None:
         sizes = count_nodes(values, num_graphs)
-    _check_edges(facts, nodes, edge_index.shape[1])
+    _check_edges(checks, nodes, edge_index.shape[1])
     assert sizes is not None
-    is_symmetric = bool(facts[4]) if facts else True
+    is_symmetric = bool(checks[4]) if checks else True
     return SortedEdges(sizes, source[order], destination[order], order, is_symmetric, label_counts)
 
 
@@ -163,12 +163,12 @@ def _count_labels(kind: str, bounds: Sequence[int]) -> tuple[int, ...]:
     return tuple(top + 1 for top in highest)
 
 
-def _check_edges(facts: Sequence[int], nodes: int, edges: int) -> None:
+def _check_edges(checks: Sequence[int], nodes: int, edges: int) -> None:
     if edges and not nodes:
         raise InputError(f"edge_index has {edges} edges, and there are no nodes")
-    if not facts:
+    if not checks:
         return
-    lowest, highest, is_across, across, _ = facts
+    lowest, highest, is_across, across, _ = checks
     if lowest < 0 or highest >= nodes:
         wrong = lowest if lowest < 0 else highest
         raise InputError(f"edge_index names node {wrong}; nodes are 0 to {nodes - 1}")

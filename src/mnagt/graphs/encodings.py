@@ -1,4 +1,4 @@
-r"""Where a node stands in its graph, as numbers: pure functions of a batch's edges.
+r"""Structural encodings of nodes: functions of the edges of a batch.
 
 :math:`A_{ij}` counts the edges from j to i, as in ``GraphBatch.neighbours``, and :math:`D` is the diagonal of its row
 sums. Graphs of equal size are worked on together as dense matrices, on the device where they lie.
@@ -33,7 +33,8 @@ def random_walk(graph: GraphBatch, steps: int) -> Float[Tensor, "nodes steps"]:
     _check_count("steps", steps)
     encoding = torch.zeros(graph.num_nodes, steps, device=graph.device)
     for block in dense_blocks(graph):
-        power = step = _symmetric_step(block.adjacency) if graph.is_symmetric else _step(block.adjacency)
+        # of D^-1/2 A D^-1/2, which is symmetric, the powers have the diagonals of those of P
+        power = step = normalised_adjacency(block.adjacency) if graph.is_symmetric else _step(block.adjacency)
         back = [step.diagonal(dim1=1, dim2=2)]
         product = left_product(step)
         while len(back) < steps:  # from P^m come the diagonals of P^2m = P^m P^m and of P^(2m+1) = P^m P^(m+1)
@@ -50,12 +51,6 @@ def _step(adjacency: Float[Tensor, "graphs n n"]) -> Float[Tensor, "graphs n n"]
     return adjacency / adjacency.sum(dim=2, keepdim=True).clamp(min=1)
 
 
-def _symmetric_step(adjacency: Float[Tensor, "graphs n n"]) -> Float[Tensor, "graphs n n"]:
-    r""":math:`D^{-1/2} A D^{-1/2}`, whose powers have the diagonals of those of :math:`P`."""
-    degree = adjacency.sum(dim=2).clamp(min=1)
-    return adjacency / (degree[:, :, None] * degree[:, None, :]).sqrt()
-
-
 def laplacian(graph: GraphBatch, k: int) -> Float[Tensor, "nodes k"]:
     r"""Unit eigenvectors of the ``k`` smallest non-zero eigenvalues of each graph's Laplacian, smallest first.
 
@@ -66,7 +61,7 @@ def laplacian(graph: GraphBatch, k: int) -> Float[Tensor, "nodes k"]:
     first taken both ways, :math:`\max(A, A^\top)`.
 
     The entry of largest magnitude is positive; of several (to a millionth), the first. Where eigenvalues repeat, the
-    order of the nodes settles which basis is given. So a graph has one encoding, alone or in any batch; renaming its
+    order of the nodes decides which basis is given. So a graph has one encoding, alone or in any batch; renaming its
     nodes renames it, up to sign where a positive and a negative entry tie, and up to rotation where eigenvalues repeat.
     """
     _check_count("k", k)

@@ -2,23 +2,22 @@
 
 RDKit computes each descriptor by itself: the electrotopological states four times, the characteristic polynomial twice,
 and it searches every molecule for some 200 patterns. ``compute_descriptors`` computes states and polynomial once, reads
-atoms and bonds once, and searches for a pattern only where the molecule has the elements.
+atoms once, and searches for a pattern only where the molecule has the elements.
 """
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from mnagt.graphs.smarts import AROMATIC, Patterns, list_atom_types
 
 if TYPE_CHECKING:
-    from rdkit.Chem import Atom, Bond, Mol
+    from rdkit.Chem import Atom, Mol
 
 Compute = Callable[["SharedValues"], float]
 
@@ -73,12 +72,6 @@ class SharedValues:
         ]
 
     @cached_property
-    def bonds(self) -> "list[tuple[Bond, int, int]]":
-        """Each bond with its first and its last atom."""
-        bonds = map(self.molecule.GetBondWithIdx, range(self.molecule.GetNumBonds()))
-        return [(bond, bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds]
-
-    @cached_property
     def fragments(self) -> "frozenset[Mol]":
         """The patterns of RDKit's counts of fragments (``fr_...``) that the molecule may have."""
         return _fragments().select(frozenset(atom.number + AROMATIC * atom.is_aromatic for atom in self.atoms))
@@ -93,8 +86,10 @@ class SharedValues:
     def polynomial(self) -> Float[np.ndarray, "coefficients"]:
         """The coefficients of the characteristic polynomial of the adjacency matrix, without their signs."""
         from rdkit.Chem import GetDistanceMatrix
+        from rdkit.Chem.Graphs import CharacteristicPolynomial
 
-        return abs(characteristic_polynomial(np.equal(GetDistanceMatrix(self.molecule, False), 1)))
+        adjacency = np.equal(GetDistanceMatrix(self.molecule, False), 1).astype(float)
+        return abs(CharacteristicPolynomial(self.molecule, adjacency))
 
     @cached_property
     def surfaces(self) -> dict[str, Sequence[float]]:
@@ -116,8 +111,8 @@ def _choose_function(name: str, function: "Callable[[Mol], float]") -> Compute:
     """One of this file if RDKit has the version whose values it computes, and otherwise RDKit's."""
     if name in FUNCTIONS and getattr(function, "version", None) == FUNCTIONS[name][0]:
         return FUNCTIONS[name][1]
-    if found := _SURFACES.fullmatch(name):
-        family, index = found[1], int(found[2]) - 1
+    if match := _SURFACES.fullmatch(name):
+        family, index = match[1], int(match[2]) - 1
         return lambda shared: shared.surfaces[family][index]
     if name.startswith("fr_") and (pattern := _pattern_of(function)) is not None:
         return lambda shared: function(shared.molecule) if pattern in shared.fragments else 0
@@ -166,21 +161,6 @@ def electrotopological_states(shared: SharedValues) -> Float[np.ndarray, "atoms"
     return terms.cumsum(axis=1)[:, -1] + intrinsic  # cumsum adds one after the other, as RDKit does
 
 
-def characteristic_polynomial(adjacency: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n+1"]:
-    """The coefficients by Le Verrier, Faddeev and Frame, in the steps of RDKit's ``CharacteristicPolynomial``."""
-    matrix = adjacency.astype(float)
-    power, product = matrix.copy(), np.empty_like(matrix)
-    coefficients = np.ones(len(matrix) + 1)
-    for n in range(1, len(matrix) + 1):
-        diagonal = power.ravel()[:: len(matrix) + 1]
-        coefficients[n] = 1.0 / n * np.add.reduce(diagonal)
-        diagonal -= coefficients[n]
-        np.dot(matrix, power, out=product)
-        power, product = product, power
-    coefficients[1:] *= -1
-    return coefficients
-
-
 def _average_information(shared: SharedValues) -> float:
     from rdkit.ML.InfoTheory.rdInfoTheory import InfoEntropy
 
@@ -217,59 +197,9 @@ def _chi_of_atoms(shared: SharedValues) -> float:
 
 def _chi_of_bonds(shared: SharedValues) -> float:
     degrees = [each.degree for each in shared.atoms]
-    return sum(np.sqrt(1.0 / np.array([degrees[first] * degrees[last] for _, first, last in shared.bonds], float)))
-
-
-def _complexity(shared: SharedValues) -> float:
-    """BertzCT: the information in pairs of neighbouring bonds and in elements, counted in RDKit's order."""
-    from rdkit.Chem import GetDistanceMatrix, GraphDescriptors
-
-    size = len(shared.atoms)
-    if size < 2:
-        return 0
-    orders: dict[tuple[int, int], float] = {}
-    neighbours: list[list[int]] = [[] for _ in range(size)]
-    for bond, first, last in shared.bonds:
-        orders[first, last] = orders[last, first] = 1.5 if bond.GetIsAromatic() else bond.GetBondTypeAsDouble()
-        neighbours[first].append(last)
-        neighbours[last].append(first)
-    distance = GetDistanceMatrix(shared.molecule, useBO=True, useAtomWts=False, force=True, prefix="Balaban")
-    rows = np.rint(np.sort(distance, axis=1)[:, :100] * 1e4)  # four decimals, of multiples of 1/6
-    numbers: dict[bytes, int] = {}
-    classes = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
-    connections: dict[Any, float] = {}
-    for atom, centre in enumerate(classes):
-        around = sorted(neighbours[atom])
-        for i, other in enumerate(around):
-            order, its = orders[atom, other], classes[other]
-            if order > 1 and other > atom:
-                pair = (min(centre, its), max(centre, its))
-                connections[pair] = connections.get(pair, 0) + order * (order - 1) / 2
-            for third in around[i + 1 :]:
-                key = (min(its, classes[third]), centre, max(its, classes[third]))
-                connections[key] = connections.get(key, 0) + order * orders[atom, third]
-    return GraphDescriptors._CalculateEntropies(
-        connections or {"a": 1}, Counter(each.number for each in shared.atoms), size
-    )
-
-
-def _spacial_score(shared: SharedValues) -> float:
-    """SPS: hybridisation, stereo, ring and squared degree of each atom multiplied; their mean over heavy atoms."""
-    from rdkit import Chem
-
-    molecule = Chem.Mol(shared.molecule)
-    Chem.FindPotentialStereoBonds(molecule)
-    options: dict[str, Any] = {"includeUnassigned": True, "includeCIP": False, "useLegacyImplementation": False}
-    stereo = {atom for atom, _ in Chem.FindMolChiralCenters(molecule, **options)}
-    for i, (bond, first, last) in enumerate(shared.bonds):
-        if bond.GetBondType() == Chem.BondType.DOUBLE:
-            stereo |= {first, last} if molecule.GetBondWithIdx(i).GetStereo() != Chem.BondStereo.STEREONONE else set()
-    kinds = {Chem.HybridizationType.SP: 1, Chem.HybridizationType.SP2: 2, Chem.HybridizationType.SP3: 3}
-    score = 0
-    for i, (atom, _, is_aromatic, degree, _) in enumerate(shared.atoms):
-        doubled = (i in stereo) + (not is_aromatic and atom.IsInRing())
-        score += kinds.get(atom.GetHybridization(), 4) * 2**doubled * degree**2
-    return score / molecule.GetNumHeavyAtoms()
+    bonds = map(shared.molecule.GetBondWithIdx, range(shared.molecule.GetNumBonds()))
+    products = [degrees[bond.GetBeginAtomIdx()] * degrees[bond.GetEndAtomIdx()] for bond in bonds]
+    return sum(np.sqrt(1.0 / np.array(products, float)))
 
 
 def _drug_likeness(shared: SharedValues) -> float:
@@ -294,17 +224,15 @@ def _drug_likeness(shared: SharedValues) -> float:
     return QED.qed(shared.molecule, qedProperties=properties)
 
 
+_EXTREME_STATES = ("MaxEStateIndex", "MinEStateIndex", "MaxAbsEStateIndex", "MinAbsEStateIndex")
 FUNCTIONS: dict[str, tuple[str, Compute]] = {
-    **{f"{name}EStateIndex": ("1.0.0", _extreme_state(f"{name}EStateIndex")) for name in ("Max", "Min")},
-    **{f"{name}EStateIndex": ("1.0.0", _extreme_state(f"{name}EStateIndex")) for name in ("MaxAbs", "MinAbs")},
+    **{name: ("1.0.0", _extreme_state(name)) for name in _EXTREME_STATES},
     "AvgIpc": ("1.0.0", _average_information),
-    "BertzCT": ("2.0.0", _complexity),
     "Chi0": ("1.0.0", _chi_of_atoms),
     "Chi1": ("1.0.0", _chi_of_bonds),
     "Ipc": ("1.0.0", _information),
     "NumRadicalElectrons": ("1.1.0", _radical_electrons),
     "NumValenceElectrons": ("1.1.0", _valence_electrons),
-    "SPS": ("1.0.0", _spacial_score),
     "qed": ("1.1.0", _drug_likeness),
 }
 """Descriptors that are computed here, each with the version of RDKit's that has the same values."""

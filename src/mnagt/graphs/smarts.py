@@ -39,8 +39,8 @@ def list_atom_types(molecule: "Mol") -> frozenset[int]:
 
 def _list_needs(pattern: "Mol") -> frozenset[frozenset[int]]:
     """For each atom of a pattern the types that it may have, where the pattern says so."""
-    found = (_list_types(atom.DescribeQuery().splitlines())[0] for atom in pattern.GetAtoms())
-    return frozenset(types for types in found if types is not None)
+    types_of_atoms = (_list_types(atom.DescribeQuery().splitlines())[0] for atom in pattern.GetAtoms())
+    return frozenset(types for types in types_of_atoms if types is not None)
 
 
 def _list_types(lines: Sequence[str]) -> tuple[frozenset[int] | None, int]:
@@ -56,9 +56,9 @@ def _list_types(lines: Sequence[str]) -> tuple[frozenset[int] | None, int]:
         return frozenset.intersection(*limits), at
     if text == "AtomOr" and limits and len(limits) == len(operands):
         return frozenset.union(*limits), at
-    if found := re.fullmatch(r"Atom(Type|AtomicNum) (\d+) = val", text):
-        number = int(found[2])
-        return frozenset({number} if found[1] == "Type" else {number, number + AROMATIC}), at
+    if match := re.fullmatch(r"Atom(Type|AtomicNum) (\d+) = val", text):
+        number = int(match[2])
+        return frozenset({number} if match[1] == "Type" else {number, number + AROMATIC}), at
     return None, at
 
 

@@ -37,7 +37,7 @@ class Incidence:
 
     @property
     def transposed(self) -> "Incidence":
-        """The same ones, column by column; worked out once. It does not lead back: no cycle keeps a batch alive."""
+        """The transposed matrix, computed once. It has no reference to this one: a cycle would keep a batch alive."""
         if self.is_symmetric:
             return self
         if self._transposed is None:
@@ -133,7 +133,7 @@ def look_up(table: Float[Tensor, "rows dim"], index: Int[Tensor, "some"]) -> Flo
 
 
 def look_up_sum(table: Float[Tensor, "rows dim"], index: Int[Tensor, "some columns"]) -> Float[Tensor, "some dim"]:
-    """``table[index].sum(dim=1)``, where no row is asked for twice in a line."""
+    """``table[index].sum(dim=1)``; the entries of a row of ``index`` are distinct."""
     if table.device.type == "cpu" or len(table) > SMALL_TABLE:
         return look_up(table, index.flatten()).unflatten(0, index.shape).sum(dim=1)
     is_row = torch.zeros(len(index), len(table), device=index.device, dtype=autocast_type(index.device) or table.dtype)

@@ -35,11 +35,11 @@ def is_top(score: Float[Tensor, "nodes"], graph: GraphBatch, ratio: float) -> Bo
 def induce_subgraph(
     graph: GraphBatch, is_kept: Bool[Tensor, "nodes"], *, is_cut: bool | None = None
 ) -> tuple[GraphBatch, Int[Tensor, "more_nodes"]]:
-    """The graphs that the kept nodes induce, and which of the old nodes stands in each row.
+    """The graphs that the kept nodes induce, and the old node of each row.
 
-    How much is left only the device knows. Where it is not to be waited for (``is_cut`` false, the default on a GPU)
-    the shape stays as it is: one more graph at the end holds the nodes left out, each edge left out is a loop at one of
-    them, and ``padding`` says how much is real. Columns of edges come along; those of nodes and graphs are left behind.
+    How many nodes are kept is known on the device only. With ``is_cut`` false, the default on a GPU, it is not waited
+    for, and the shape stays as it is: one more graph at the end holds the nodes left out, each edge left out is a loop
+    at one of them, and ``padding`` says how many are valid. Edge columns are kept; those of nodes and graphs are not.
     """
     is_cut = graph.device.type == "cpu" if is_cut is None else is_cut
     source, destination = graph.source.long(), graph.destination

@@ -166,9 +166,9 @@ def _draw_with_rdkit(caption: str, molecule: Any, fills: Sequence[tuple[float, .
     return Markup(opening + to_css_variables(inner) + "</svg>")
 
 
-def _mix_with_transparent(found: re.Match[str]) -> str:
+def _mix_with_transparent(match: re.Match[str]) -> str:
     """A colour with opacity, ``#rrggbbaa``, in CSS that takes a variable as the colour."""
-    return f"color-mix(in srgb, {found[1]} {int(found[2], 16) / 2.55:.0f}%, transparent)"
+    return f"color-mix(in srgb, {match[1]} {int(match[2], 16) / 2.55:.0f}%, transparent)"
 
 
 # --- parts of drawings ---
@@ -278,12 +278,12 @@ def _distances(x: Float[np.ndarray, "nodes 2"]) -> Float[np.ndarray, "nodes node
 
 def _target_distances(count: int, edges: Sequence[tuple[int, int]]) -> Float[np.ndarray, "nodes nodes"]:
     """Wanted distances between nodes; 1 on the diagonal. Connected components lie apart."""
-    steps = np.full((count, count), np.inf)
-    np.fill_diagonal(steps, 0)
+    from scipy.sparse.csgraph import shortest_path
+
+    adjacency = np.zeros((count, count))
     for i, j in edges:
-        steps[i, j] = steps[j, i] = 1
-    for k in range(count):
-        steps = np.minimum(steps, steps[:, k, None] + steps[None, k])
+        adjacency[i, j] = 1
+    steps = shortest_path(adjacency, directed=False, unweighted=True)
     steps[np.isinf(steps)] = steps[np.isfinite(steps)].max() + 1
     target = np.sqrt(0.75 * steps**2 + 0.25 * (steps % 2))
     for ring in find_smallest_rings(count, edges):

@@ -51,7 +51,7 @@ def to_css_variables(text: str) -> str:
     'fill: var(--series-0)'
     """
     variables = {colour: f"var(--{name})" for name, colour in LIGHT.items()}
-    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda found: variables.get(found[0].lower(), found[0]), text)
+    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda match: variables.get(match[0].lower(), match[0]), text)
 
 
 def interpolate_ramp(count: int) -> list[str]:

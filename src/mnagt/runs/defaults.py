@@ -82,10 +82,10 @@ def describe_idle_settings(config: RunConfig) -> list[str]:
     >>> describe_idle_settings(RunConfig("MUTAG", "wl-linear", {}, TrainConfig(patience=3)))
     ['wl-linear is fitted by scikit-learn: patience has no effect on it']
     """
-    lines, given = [], [name for name in _OF_NETWORKS if getattr(config.train, name) != getattr(TrainConfig, name)]
-    if given and MODELS[config.model].is_fitted_by_sklearn:
-        has = "has" if len(given) == 1 else "have"
-        lines.append(f"{config.model} is fitted by scikit-learn: {join_names(given)} {has} no effect on it")
+    lines, idle = [], [name for name in _OF_NETWORKS if getattr(config.train, name) != getattr(TrainConfig, name)]
+    if idle and MODELS[config.model].is_fitted_by_sklearn:
+        has = "has" if len(idle) == 1 else "have"
+        lines.append(f"{config.model} is fitted by scikit-learn: {join_names(idle)} {has} no effect on it")
     if config.train.freeze == "encoder" and config.train.init_from is None:
         lines.append("the encoder stays at random weights: --freeze encoder is for one that is trained (--from FOLDER)")
     return lines

@@ -9,8 +9,7 @@ from typing import Any, BinaryIO
 
 from mnagt.data.readers.text_table import find_delimiter
 from mnagt.errors import InputError, quote
-from mnagt.screening.inputs import Shard, explain_damage, import_parquet, open_lines
-from mnagt.screening.lines import iterate_lines, split_line
+from mnagt.screening.inputs import Shard, explain_damage, import_parquet, iterate_lines, open_lines, split_line
 from mnagt.tasks.target_column import MISSING, parse_number
 
 ROWS = 2048

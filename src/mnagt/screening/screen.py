@@ -24,16 +24,15 @@ from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import find_smiles_columns
 from mnagt.inference.weights import CALIBRATION, CONFIG, DOMAIN, WEIGHTS
 from mnagt.runs.folder import list_runs
-from mnagt.screening.best_rows import BestRow, keep_best, write_best
 from mnagt.screening.chunks import Chunk
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import InputFile, Shard, check_unchanged, cut_shards, find_inputs, scan_file
+from mnagt.screening.outputs import BestRow, keep_best, name_type, write_best
 from mnagt.screening.shards import Screen, load_once, predict_chunk, prepare_chunk, screen_shard
-from mnagt.screening.writers import name_type
 from mnagt.tasks.target_column import parse_number
 
 PLAN, PROGRESS, BEST = "plan.json", "progress.json", "top.csv"
-"""In the folder of the output: what was asked, the shards that are finished, and the best rows."""
+"""In the folder of the output: the plan, the shards that are finished, and the best rows."""
 _SHARDS_PER_JOB = 4
 """Shards of each process at least, if there are enough rows, so that none waits long for the others."""
 _SECONDS_BETWEEN_REPORTS = 5
@@ -171,7 +170,7 @@ class _Report:
 def _make_plan(
     trained: TrainedModel, fingerprint: str, paths: Sequence[Path], out: Path, config: ScreenConfig, jobs: int
 ) -> dict[str, Any]:
-    """What is asked, and how the files are cut into shards."""
+    """The settings of the screening, and how the files are cut into shards."""
     scanned, rows, last_report = [], 0, time.monotonic()
     for path in paths:
         scanned.append(scan_file(path))

@@ -18,11 +18,10 @@ from mnagt.graphs.molecules import choose_row_format
 from mnagt.inference.ensemble import load_models
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.inference.predict import SelectedGraphs
-from mnagt.screening.best_rows import BestRow, find_best, keep_best
 from mnagt.screening.chunks import Chunk, read_chunks, read_numbers
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import Shard, check_unchanged
-from mnagt.screening.writers import open_writer
+from mnagt.screening.outputs import BestRow, find_best, keep_best, open_writer
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _predict_chunks(screen: Screen, shard: Shard) -> Iterator[tuple[int, dict[st
 
 
 def prepare_chunk(trained: TrainedModel, chunk: Chunk, smiles: Sequence[str]) -> PreparedChunk:
-    """What is asked of RDKit and of the model for a chunk."""
+    """What RDKit and the model read of a chunk."""
     numbers, problems = read_numbers(chunk, _descriptor_names(trained))
     problems |= chunk.problems
     columns = [[" ".join(text.split()) for text in chunk.texts(name)] for name in smiles]

@@ -328,7 +328,10 @@ class Task(ABC):
 
     def reliability(self, output: Output, target: Tensor) -> Reliability | None:
         """How well probabilities match frequencies; None where outputs are no probabilities of classes."""
-        return None
+        if "brier" not in self.metric_names:
+            return None
+        scores = self.compute_metrics(output, target)
+        return Reliability(scores["brier"].item(), scores["ece"].item())
 
     # Explanation
 

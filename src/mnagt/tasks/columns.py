@@ -174,7 +174,10 @@ class MultiLabel(ColumnTask):
     def compute_metrics(
         self, output: Float[Tensor, "*resamples graphs labels"], target: Float[Tensor, "*resamples graphs labels"]
     ) -> dict[str, Tensor]:
-        """AP, ROC-AUC, MCC and F1 as means over labels; Brier score and calibration error over all labels together."""
+        """AP, ROC-AUC, MCC and F1 as means over labels.
+
+        Brier score and calibration error are those of the probabilities of positives, over all labels together.
+        """
         score, label = output.transpose(-2, -1).contiguous(), target.transpose(-2, -1)
         is_positive, is_labelled = label > 0, label.isfinite()
         auc, ap = metrics.areas_under_curves(score, is_positive, is_labelled)
@@ -182,16 +185,11 @@ class MultiLabel(ColumnTask):
         confusion = metrics.confusion_matrix((score > 0).long(), classes, 2)
         each = {"ap": ap, "rocauc": auc, "mcc": metrics.mcc(confusion), "f1": metrics.f1(confusion)[..., 1]}
         means = {name: values.where(auc.isfinite(), torch.nan).nanmean(dim=-1) for name, values in each.items()}
-        return means | self._reliability_metrics(output, target)
-
-    def _reliability_metrics(
-        self, output: Float[Tensor, "*resamples graphs labels"], target: Float[Tensor, "*resamples graphs labels"]
-    ) -> dict[str, Tensor]:
-        """Of the probabilities of positives, over all labels."""
-        probability, target = output.double().sigmoid().flatten(-2), target.flatten(-2)
-        is_labelled, is_positive = target.isfinite(), target > 0
+        probability = output.double().sigmoid().flatten(-2)
+        is_positive, is_labelled = (target > 0).flatten(-2), target.isfinite().flatten(-2)
         brier = metrics.masked_mean((probability - is_positive.double()).square(), is_labelled)
-        return {"brier": brier, "ece": metrics.expected_calibration_error(probability, is_positive, is_labelled)}
+        ece = metrics.expected_calibration_error(probability, is_positive, is_labelled)
+        return means | {"brier": brier, "ece": ece}
 
     def decode(self, output: Labels) -> dict[str, list]:
         columns = zip(self.names, output.sigmoid().T.tolist(), strict=True)
@@ -224,10 +222,6 @@ class MultiLabel(ColumnTask):
             rows = zip(may_be_positive.tolist(), may_be_negative.tolist(), strict=True)
             columns[f"{name} set({level:g})"] = [("yes|no" if no else "yes") if yes else "no" for yes, no in rows]
         return columns
-
-    def reliability(self, output: Labels, target: Labels) -> metrics.Reliability:
-        """Of the probabilities of positives, over all labels."""
-        return metrics.Reliability(*(value.item() for value in self._reliability_metrics(output, target).values()))
 
     def explained_outputs(
         self, output: Labels, target: str | None = None, class_names: Sequence[str] = ()

@@ -63,8 +63,8 @@ def guess_column(column: TargetColumn) -> str:
 
 def _find_unit(column: TargetColumn) -> str | None:
     """The text that follows a number in all cells, such as '%'; None where they hold something else."""
-    found = {_NUMBER_AND_UNIT.fullmatch(text) for text in column.texts if text}
-    units = {match and match[1] for match in found}
+    matches = {_NUMBER_AND_UNIT.fullmatch(text) for text in column.texts if text}
+    units = {match and match[1] for match in matches}
     return units.pop() if len(units) == 1 else None
 
 

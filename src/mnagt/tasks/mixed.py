@@ -204,10 +204,10 @@ class Mixed(Task):
         decoded = [task.decode(one) for task, one in self.split_outputs(output)]
         return self._name_columns(decoded)
 
-    def _name_columns(self, found: Sequence[dict[str, list]]) -> dict[str, list]:
+    def _name_columns(self, decoded: Sequence[dict[str, list]]) -> dict[str, list]:
         return {
             (column if not task.class_names else name if column == "prediction" else f"{name} {column}"): values
-            for name, task, columns in zip(self.names, self.tasks, found, strict=True)
+            for name, task, columns in zip(self.names, self.tasks, decoded, strict=True)
             for column, values in columns.items()
         }
 

@@ -133,7 +133,10 @@ class SingleLabel(Task):
     def compute_metrics(
         self, output: Float[Tensor, "*resamples graphs classes"], target: Int[Tensor, "*resamples graphs"]
     ) -> dict[str, Tensor]:
-        """Accuracy, MCC, Brier score and calibration error; of two classes also ROC-AUC, average precision and F1."""
+        """Accuracy, MCC, Brier score and calibration error; of two classes also ROC-AUC, average precision and F1.
+
+        The Brier score over two classes is halved, as is usual; the calibration error is that of the predicted class.
+        """
         is_labelled, confusion = target >= 0, metrics.confusion_matrix(output.argmax(dim=-1), target, self.num_outputs)
         values = {"accuracy": metrics.accuracy(confusion)}
         positive = self.positive_class
@@ -143,18 +146,12 @@ class SingleLabel(Task):
             values |= dict(zip(("rocauc", "ap"), areas, strict=True))
         values["mcc"], f1 = metrics.mcc(confusion), metrics.f1(confusion)
         values |= {"f1": f1[..., positive]} if self.num_outputs == 2 else {"macro_f1": f1.mean(dim=-1)}
-        return values | self._reliability_metrics(output, target)
-
-    def _reliability_metrics(
-        self, output: Float[Tensor, "*resamples graphs classes"], target: Int[Tensor, "*resamples graphs"]
-    ) -> dict[str, Tensor]:
-        """The Brier score, over two classes halved as is usual, and the calibration error of the predicted class."""
-        is_labelled, probability = target >= 0, output.double().softmax(dim=-1)
+        probability = output.double().softmax(dim=-1)
         confidence, predicted = probability.max(dim=-1)
         error = (probability - F.one_hot(target.clamp(min=0), self.num_outputs)).square().sum(dim=-1)
         brier = metrics.masked_mean(error / 2 if self.num_outputs == 2 else error, is_labelled)
         ece = metrics.expected_calibration_error(confidence, predicted == target, is_labelled)
-        return {"brier": brier, "ece": ece}
+        return values | {"brier": brier, "ece": ece}
 
     def decode(self, output: Logits) -> dict[str, list]:
         probability = output.softmax(dim=1)
@@ -195,10 +192,6 @@ class SingleLabel(Task):
         rows = self.is_in_set(output, thresholds).tolist()
         sets = ["|".join(name for name, is_in in zip(self.classes, row, strict=True) if is_in) for row in rows]
         return {f"set({level:g})": sets}
-
-    def reliability(self, output: Logits, target: Classes) -> metrics.Reliability:
-        """The Brier score, over two classes halved; the calibration error of the predicted class."""
-        return metrics.Reliability(*(value.item() for value in self._reliability_metrics(output, target).values()))
 
     def explained_outputs(
         self, output: Logits, target: str | None = None, class_names: Sequence[str] = ()

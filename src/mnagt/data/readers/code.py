@@ -256,16 +256,16 @@ class _Corpus:
             self.skipped.append(str(error))
 
     def _add(self, function: Function, file: _File) -> str:
-        """Add the function if it is a question, and a new one. Says what it is."""
+        """Add the function if it has a name to predict and is no copy. Returns the key of ``counts`` for it."""
         name = function.name.rpartition(".")[2]
         label = " ".join(sub_tokens(name))
         if not label or (name.startswith("__") and name.endswith("__")):
             return "unnamed"
         nodes = self.trees.encode(function)
-        gist = nodes.copy()
-        gist[1, gist[0] < len(CONSTANTS)] = 0
+        valueless = nodes.copy()
+        valueless[1, nodes[0] < len(CONSTANTS)] = 0
         exact, near = (
-            blake2b(label.encode() + b"\n" + each.tobytes(), digest_size=16).digest() for each in (nodes, gist)
+            blake2b(label.encode() + b"\n" + each.tobytes(), digest_size=16).digest() for each in (nodes, valueless)
         )
         kind = "copies" if exact in self._digests else "near_copies" if near in self._digests else "kept"
         self._digests |= {exact, near}

@@ -263,7 +263,7 @@ def write_layout(folder: Path, trees: Trees, projects: Sequence[str], parts: Seq
 def encode_functions(
     functions: Sequence[Function], types: Sequence[str], attributes: Sequence[str], name: str = "functions"
 ) -> PackedDataset:
-    """These functions as graphs, in the words that a model has learned; nothing is asked of them."""
+    """These functions as graphs, in the words that a model has learned, without targets."""
     trees = Trees()
     sizes, order, (type_of, attribute_of, parents, depths) = _end_to_end([trees.encode(each) for each in functions])
     labels = [_word_indices(trees.types, types)[type_of], _word_indices(trees.attributes, attributes)[attribute_of]]

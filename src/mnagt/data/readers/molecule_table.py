@@ -148,9 +148,9 @@ def read_molecules(
 
 def _check_descriptors(table: Table, targets: Sequence[str], descriptors: Sequence[str]) -> None:
     """Refuse a column that is both."""
-    if given := [name for name in targets if name in descriptors]:
+    if both := [name for name in targets if name in descriptors]:
         raise InputError(
-            f"{table.label}: {quote(given[0])} is a target and a descriptor, so that a model would be told what it has "
+            f"{table.label}: {quote(both[0])} is a target and a descriptor, so that a model would be told what it has "
             "to predict; name the columns to read: --descriptors a,b"
         )
 

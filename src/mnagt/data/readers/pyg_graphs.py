@@ -22,17 +22,17 @@ from mnagt.graphs.pyg_fields import read_fields
 from mnagt.tasks import Unlabelled
 
 Names = Mapping[str, Sequence[str]]
-Given = Mapping[str, Num[Tensor, "rows _"]]
+Fields = Mapping[str, Num[Tensor, "rows _"]]
 """The fields of nodes or edges that there are."""
 
 _FIELDS = {"node": ("x", "node_labels"), "edge": ("edge_attr", "edge_labels")}
 
 
-class PygGraphs(NamedTuple):
-    """Graphs of PyTorch Geometric as a data set, and the targets that they carry."""
+class ReadGraphs(NamedTuple):
+    """Graphs in memory as a data set without targets, and the targets that they carry."""
 
     dataset: PackedDataset
-    targets: Tensor | None
+    targets: Sequence[Any] | Tensor | None
     notes: list[str]
     """What was recognised, and what is not read."""
 
@@ -45,7 +45,7 @@ def read_pyg(
     columns: Names | None = None,
     features: Features | None = None,
     vocabularies: Names | None = None,
-) -> PygGraphs:
+) -> ReadGraphs:
     """The data set of a graph, a batch or a list of both.
 
     Args:
@@ -85,7 +85,7 @@ def read_pyg(
         columns={**encoded["node"].names, **encoded["edge"].names},
     )
     notes += [unread] if (unread := fields.describe_unread()) else []
-    return PygGraphs(dataset, fields.columns["y"], notes)
+    return ReadGraphs(dataset, fields.columns["y"], notes)
 
 
 def find_one_hot(columns: Num[Tensor, "rows columns"]) -> list[range]:
@@ -116,10 +116,10 @@ def find_one_hot(columns: Num[Tensor, "rows columns"]) -> list[range]:
     return ranges
 
 
-def _find_columns(kind: str, given: Given) -> dict[str, list[str]]:
+def _find_columns(kind: str, fields: Fields) -> dict[str, list[str]]:
     """Names of the columns of nodes or edges: one-hot vectors and integers are labels, other numbers values."""
     names: dict[str, list[str]] = {f"{kind}_labels": [], f"{kind}_values": []}
-    for field, columns in given.items():
+    for field, columns in fields.items():
         if not columns.is_floating_point():
             names[f"{kind}_labels"] += [f"{field}/{i}" for i in range(columns.shape[1])]
             continue
@@ -131,7 +131,7 @@ def _find_columns(kind: str, given: Given) -> dict[str, list[str]]:
 
 
 def _guess_model_columns(
-    kind: str, given: Given, has: Columns, vocabularies: Names
+    kind: str, fields: Fields, has: Columns, vocabularies: Names
 ) -> tuple[dict[str, list[str]] | None, dict[str, int]]:
     """The columns for a model that has no names for them, and which value the first column of a range stands for.
 
@@ -139,7 +139,7 @@ def _guess_model_columns(
     A model of plain numbers reads all columns as such. None where the model fits neither.
     """
     field = _FIELDS[kind][0]
-    if list(given) != [field] or not given[field].is_floating_point():
+    if list(fields) != [field] or not fields[field].is_floating_point():
         return None, {}
     names, first_values, at = {f"{kind}_values": [f"{field}/{i}" for i in range(has.values)]}, {}, has.values
     for column in range(len(has.labels)):
@@ -151,15 +151,15 @@ def _guess_model_columns(
         names.setdefault(f"{kind}_labels", []).append(name)
         first_values[name] = min(values)
         at += max(values) - min(values) + 1
-    return (names, first_values) if at == given[field].shape[1] else (None, {})
+    return (names, first_values) if at == fields[field].shape[1] else (None, {})
 
 
-def _encode(kind: str, given: Given, names: Names, first_values: Mapping[str, int]) -> EncodedColumns:
+def _encode(kind: str, fields: Fields, names: Names, first_values: Mapping[str, int]) -> EncodedColumns:
     """The tensors, categories and names of the columns called ``names`` of nodes or edges."""
     labels, values, vocabularies = {}, {}, {}
     for name in names.get(f"{kind}_labels", ()):
-        for each, index in _resolve(kind, given, name):
-            columns = given[each.partition("/")[0]]
+        for each, index in _resolve(kind, fields, name):
+            columns = fields[each.partition("/")[0]]
             if ":" not in each:
                 labels[each] = columns[:, index[0]].long()
                 continue
@@ -170,8 +170,8 @@ def _encode(kind: str, given: Given, names: Names, first_values: Mapping[str, in
                 f"{field}/{int(start) + i}" if first is None else str(first + i) for i in present
             )
     for name in names.get(f"{kind}_values", ()):
-        for each, index in _resolve(kind, given, name):
-            values[each] = given[each.partition("/")[0]][:, index[0]].float()
+        for each, index in _resolve(kind, fields, name):
+            values[each] = fields[each.partition("/")[0]][:, index[0]].float()
     by_kind = {f"{kind}_labels": labels, f"{kind}_values": values}
     return EncodedColumns(
         {what: torch.stack(list(columns.values()), dim=1) for what, columns in by_kind.items() if columns},
@@ -180,16 +180,16 @@ def _encode(kind: str, given: Given, names: Names, first_values: Mapping[str, in
     )
 
 
-def _resolve(kind: str, given: Given, name: str) -> list[tuple[str, list[int]]]:
+def _resolve(kind: str, fields: Fields, name: str) -> list[tuple[str, list[int]]]:
     """The columns that ``name`` stands for, each with its indices in its field."""
     parts = re.fullmatch(r"(\w+)(?:/(\d+)(?::(\d+))?)?", name)
     field, start, end = parts.groups() if parts else ("", None, None)
-    width = given[field].shape[1] if field in given else 0
-    if field in given and start is None:
+    width = fields[field].shape[1] if field in fields else 0
+    if field in fields and start is None:
         return [(f"{field}/{i}", [i]) for i in range(width)]
     stop = 0 if start is None else int(end or int(start) + 1)
     if not 0 < stop <= width:
-        available = ", ".join(f"{each} with {columns.shape[1]} columns" for each, columns in given.items())
+        available = ", ".join(f"{each} with {columns.shape[1]} columns" for each, columns in fields.items())
         raise InputError(f"the model reads {name!r} of {kind}s, which is not there; there are: {available or 'none'}")
     return [(name, list(range(int(start or 0), stop)))]
 

@@ -24,7 +24,7 @@ _BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 _ARROW = re.compile("(?<!-)>")
 """Between reactants, agents and products; ``->`` is a dative bond."""
 Kinds = defaultdict[tuple, int]
-Append = Callable[[Any, list[int], list[int], list[int]], None]
+Append = Callable[[Any, bool, list[int], list[int], list[int]], None]
 _PLAIN = re.compile(r"(?:[A-Za-z0-9()=#%.-]++|\[(?:[BCNOPSFIbcnops]|Cl|Br|Si|Se|se)(?:H[0-9]?)?(?:[+-][0-9]?){0,2}\])+")
 """SMILES without stereo, metals and unusual bonds: no chirality, no stereo and single to triple or aromatic bonds."""
 _STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
@@ -43,7 +43,7 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     # RDKit is asked for one atom at a time, so this is where the time goes: each kind of atom or bond gets a
     # number when it first occurs, and only kinds are translated into columns.
     atom_kinds, bond_kinds = (defaultdict[tuple, int](count().__next__) for _ in range(2))
-    append_any, append_plain = _any_molecule(atom_kinds, bond_kinds), _plain_molecule(atom_kinds, bond_kinds)
+    append = _make_append(atom_kinds, bond_kinds)
     atoms, bonds, ends, reasons = [], [], [], []
     sizes, bond_counts = [0] * len(smiles), [0] * len(smiles)
     with BlockLogs():
@@ -54,7 +54,7 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
                 reasons.append((row, reason or _problem(text)))
                 continue
             sizes[row], bond_counts[row] = molecule.GetNumAtoms(), molecule.GetNumBonds()
-            (append_plain if _PLAIN.fullmatch(text) else append_any)(molecule, atoms, bonds, ends)
+            append(molecule, _PLAIN.fullmatch(text) is not None, atoms, bonds, ends)
     kinds = np.array([*map(_atom_row, atom_kinds)], np.int8).reshape(-1, 9)[atoms]
     sizes, bond_counts, ends = np.array(sizes, int), np.array(bond_counts, int), np.array(ends, np.int32).reshape(-1, 2)
     first = np.repeat(np.cumsum(sizes) - sizes, bond_counts)
@@ -71,48 +71,31 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _any_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
-    """Appends a molecule's atoms and bonds, as numbers of their kinds, and the atoms that each bond joins."""
-    from rdkit.Chem import Atom, Bond
+def _make_append(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
+    """Appends a molecule's atoms and bonds, as numbers of their kinds, and the atoms that each bond joins.
+
+    Getters that give an enum take three times as long as others: of ``_PLAIN`` SMILES, one is needed.
+    """
+    from rdkit.Chem import Atom, Bond, BondStereo, BondType, ChiralType
 
     number, chirality, charge = Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetFormalCharge
     hydrogens, radicals, hybrid = Atom.GetTotalNumHs, Atom.GetNumRadicalElectrons, Atom.GetHybridization
     is_aromatic, is_in_ring = Atom.GetIsAromatic, Atom.IsInRing
     kind, stereo, is_conjugated = Bond.GetBondType, Bond.GetStereo, Bond.GetIsConjugated
-    first, last = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
+    order, first, last = Bond.GetBondTypeAsDouble, Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
+    types = {1.0: BondType.SINGLE, 1.5: BondType.AROMATIC, 2.0: BondType.DOUBLE, 3.0: BondType.TRIPLE}
+    achiral, no_stereo = ChiralType.CHI_UNSPECIFIED, BondStereo.STEREONONE
 
-    def append(molecule: Any, atoms: list[int], bonds: list[int], ends: list[int]) -> None:
+    def append(molecule: Any, is_plain: bool, atoms: list[int], bonds: list[int], ends: list[int]) -> None:
         for a in map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())):
             key = (
-                number(a), chirality(a), charge(a), hydrogens(a),
+                number(a), achiral if is_plain else chirality(a), charge(a), hydrogens(a),
                 radicals(a), hybrid(a), is_aromatic(a), is_in_ring(a),
             )  # fmt: skip
             atoms.append(atom_kinds[key])
         for b in map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())):
-            bonds.append(bond_kinds[kind(b), stereo(b), is_conjugated(b)])
-            ends += first(b), last(b)
-
-    return append
-
-
-def _plain_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
-    """The same for ``_PLAIN`` SMILES. Getters that give an enum take three times as long as others: one is needed."""
-    from rdkit.Chem import Atom, Bond, BondStereo, BondType, ChiralType
-
-    number, charge, hydrogens = Atom.GetAtomicNum, Atom.GetFormalCharge, Atom.GetTotalNumHs
-    radicals, hybrid = Atom.GetNumRadicalElectrons, Atom.GetHybridization
-    is_aromatic, is_in_ring = Atom.GetIsAromatic, Atom.IsInRing
-    order, is_conjugated = Bond.GetBondTypeAsDouble, Bond.GetIsConjugated
-    first, last = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
-    types = {1.0: BondType.SINGLE, 1.5: BondType.AROMATIC, 2.0: BondType.DOUBLE, 3.0: BondType.TRIPLE}
-    achiral, no_stereo = ChiralType.CHI_UNSPECIFIED, BondStereo.STEREONONE
-
-    def append(molecule: Any, atoms: list[int], bonds: list[int], ends: list[int]) -> None:
-        for a in map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())):
-            key = number(a), achiral, charge(a), hydrogens(a), radicals(a), hybrid(a), is_aromatic(a), is_in_ring(a)
-            atoms.append(atom_kinds[key])
-        for b in map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())):
-            bonds.append(bond_kinds[types[order(b)], no_stereo, is_conjugated(b)])
+            bond_type, bond_stereo = (types[order(b)], no_stereo) if is_plain else (kind(b), stereo(b))
+            bonds.append(bond_kinds[bond_type, bond_stereo, is_conjugated(b)])
             ends += first(b), last(b)
 
     return append

@@ -1,8 +1,7 @@
 """Molecules from SMILES: graphs with the columns of OGB's featuriser, and the split by scaffold. Needs RDKit.
 
 A salt is one graph of several fragments, and a row of several components is one graph, too. Hydrogens are counted on
-their atoms and are no nodes, unless the SMILES has
-``[H]`` where RDKit keeps it.
+their atoms and are no nodes, unless the SMILES has ``[H]`` where RDKit keeps it.
 """
 
 import logging

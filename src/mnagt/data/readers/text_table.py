@@ -63,6 +63,8 @@ class Table:
     """The line of each row in the file, counted from 1."""
     line_name: str = "line"
     """'row' for files without lines."""
+    files: Sequence[str] = ()
+    """The file of each row, where there are several."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -75,7 +77,8 @@ class Table:
     def select(self, rows: Sequence[int]) -> "Table":
         """Only these rows, in this order."""
         columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
-        return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
+        files = [self.files[row] for row in rows] if self.files else ()
+        return replace(self, columns=columns, lines=[self.lines[row] for row in rows], files=files)
 
     def column(self, name: str) -> list[str]:
         """The texts of a column, stripped."""
@@ -176,36 +179,15 @@ class Table:
 
     def name_line(self, row: int) -> str:
         """The line of a row, for lists of lines in messages."""
-        return str(self.lines[row])
+        return f"{self.lines[row]} of {Path(self.files[row]).name}" if self.files else str(self.lines[row])
 
     def locate(self, row: int, column: str | None = None) -> str:
         """Where a row or cell is in the file, for messages."""
-        return self._locate(row, column)
-
-    def _locate(self, row: int, column: str | None) -> str:
-        where = f"{self.label}, {self.line_name} {self.lines[row]}"
+        where = f"{self.files[row] if self.files else self.label}, {self.line_name} {self.lines[row]}"
         return where if column is None else f"{where}, column {quote(column)}"
 
 
-@dataclass(frozen=True, eq=False)
-class JoinedTable(Table):
-    """The rows of several files, end to end."""
-
-    files: Sequence[str] = ()
-    """The file of each row."""
-
-    def select(self, rows: Sequence[int]) -> "JoinedTable":
-        selected = replace(self, files=[self.files[row] for row in rows])
-        return super(JoinedTable, selected).select(rows)  # type: ignore[return-value]
-
-    def name_line(self, row: int) -> str:
-        return f"{self.lines[row]} of {Path(self.files[row]).name}"
-
-    def locate(self, row: int, column: str | None = None) -> str:
-        return replace(self, label=self.files[row])._locate(row, column)
-
-
-def join_tables(tables: Sequence[Table]) -> JoinedTable:
+def join_tables(tables: Sequence[Table]) -> Table:
     """The rows of all tables, under the name of the first; an error where one lacks a column that may be a target."""
     first, lacking = tables[0], set()
     for table in tables[1:]:
@@ -218,7 +200,7 @@ def join_tables(tables: Sequence[Table]) -> JoinedTable:
     names = [name for name in first.columns if name not in lacking]
     columns = {name: [text for table in tables for text in table.columns[name]] for name in names}
     lines = [line for table in tables for line in table.lines]
-    return JoinedTable(first.label, columns, lines, files=[table.label for table in tables for _ in table.lines])
+    return Table(first.label, columns, lines, files=[table.label for table in tables for _ in table.lines])
 
 
 def read_table(path: Path, *, may_lack_header: bool = False) -> Table:

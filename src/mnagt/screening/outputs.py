@@ -1,8 +1,9 @@
-"""The best rows of a screening by one column, kept while it goes on."""
+"""What a screening writes: predictions, some rows at a time, and the best rows by one column."""
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from heapq import nsmallest
 from pathlib import Path
@@ -10,11 +11,42 @@ from typing import Any
 
 from mnagt.files import write_atomically
 from mnagt.screening.config import ScreenConfig
-from mnagt.screening.inputs import Shard
+from mnagt.screening.inputs import Shard, import_parquet
 from mnagt.tasks.target_column import parse_number
 
+Write = Callable[[Mapping[str, list[Any]]], None]
+"""Writes rows, given as columns."""
 BestRow = dict[str, Any]
 """The row as JSON can hold it: its ``value``, ``shard``, ``file``, ``line`` and ``columns``."""
+
+
+@contextmanager
+def open_writer(path: Path, shard: Shard, added: Mapping[str, str], suffix: str) -> Iterator[Write]:
+    """A function that writes rows of a shard, with the columns ``added`` to those of its input, to ``path``."""
+    if suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow([*shard.file.columns, *added])
+            yield lambda columns: writer.writerows(zip(*columns.values(), strict=True))
+        return
+    parquet = import_parquet(path)
+    import pyarrow
+
+    types = dict.fromkeys(shard.file.columns, pyarrow.string())
+    if shard.file.is_parquet:
+        schema = parquet.read_schema(shard.file.path)
+        types = dict(zip(schema.names, schema.types, strict=True))
+    schema = pyarrow.schema(types | {name: pyarrow.type_for_alias(kind) for name, kind in added.items()})
+    with parquet.ParquetWriter(path, schema) as writer:
+        yield lambda columns: writer.write_table(pyarrow.table(columns, schema))
+
+
+def name_type(values: list[Any]) -> str:
+    """Arrow's name of the type of a column of predictions."""
+    kinds = {type(value) for value in values}
+    return (
+        "int64" if kinds == {int} else "float64" if kinds <= {int, float} else "bool" if kinds == {bool} else "string"
+    )
 
 
 def find_best(columns: Mapping[str, Sequence[Any]], config: ScreenConfig, shard: Shard, first: int) -> list[BestRow]:
