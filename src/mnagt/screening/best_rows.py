@@ -1,6 +1,5 @@
 """The best rows of a screening by one column, kept while it goes on."""
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -8,7 +7,7 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
-from mnagt.files import write_atomically
+from mnagt.files import csv_writer, write_atomically
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import Shard
 from mnagt.tasks.target_column import parse_number
@@ -41,12 +40,12 @@ def keep_best(rows: Iterable[BestRow], config: ScreenConfig) -> list[BestRow]:
     return nsmallest(config.top_k, rows, key=lambda row: (sign * row["value"], row["shard"], row["line"]))
 
 
-def write_best(path: Path, rows: Sequence[BestRow]) -> None:
+def write_best(path: Path, rows: Sequence[BestRow], *, quotes_formulas: bool) -> None:
     """Write these rows as CSV, with where each is from."""
     with write_atomically(path) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["file", "line", *(rows[0]["columns"] if rows else ())])
-        writer.writerows([row["file"], row["line"], *row["columns"].values()] for row in rows)
+        write = csv_writer(file, quotes_formulas=quotes_formulas)
+        write([["file", "line", *(rows[0]["columns"] if rows else ())]])
+        write([row["file"], row["line"], *row["columns"].values()] for row in rows)
 
 
 def _to_number(value: Any) -> float | None:

@@ -1,11 +1,11 @@
 """Files of predictions, written some rows at a time."""
 
-import csv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mnagt.files import csv_writer
 from mnagt.screening.inputs import Shard, import_parquet
 
 Write = Callable[[Mapping[str, list[Any]]], None]
@@ -13,13 +13,15 @@ Write = Callable[[Mapping[str, list[Any]]], None]
 
 
 @contextmanager
-def open_writer(path: Path, shard: Shard, added: Mapping[str, str], suffix: str) -> Iterator[Write]:
+def open_writer(
+    path: Path, shard: Shard, added: Mapping[str, str], *, suffix: str, quotes_formulas: bool
+) -> Iterator[Write]:
     """A function that writes rows of a shard, with the columns ``added`` to those of its input, to ``path``."""
     if suffix == ".csv":
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow([*shard.file.columns, *added])
-            yield lambda columns: writer.writerows(zip(*columns.values(), strict=True))
+            write_rows = csv_writer(file, quotes_formulas=quotes_formulas)
+            write_rows([[*shard.file.columns, *added]])
+            yield lambda columns: write_rows(zip(*columns.values(), strict=True))
         return
     parquet = import_parquet(path)
     import pyarrow
