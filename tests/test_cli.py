@@ -21,7 +21,7 @@ from data.tu_files import folder
 import mnagt
 from mnagt import load_dataset, read_recipe
 from mnagt.cli import COMMANDS, main
-from mnagt.cli.predict import _count_predictions, _quote_formulas
+from mnagt.cli.predict import _count_predictions
 from mnagt.data.packed import PackedDataset
 from mnagt.data.registry import EMBEDDED
 from mnagt.files import read_json
@@ -160,15 +160,6 @@ def test_evaluate_repeats_what_training_found(run_folder, done):
     assert (valid["graphs"], valid["accuracy"]) == (19, result["valid"])
     assert set(valid) - {"graphs", "intervals"} == set(result["test"])
     assert done("evaluate", run_folder, "--dataset", "MUTAG", "--device", "cpu").startswith("188 graphs")
-
-
-def test_formulas_can_be_quoted():
-    table = {"=cmd": ["=1+1", "-3.5", " @SUM(A1)", "plain", None, -2.5], "p": ["+x", "-", "1", "", "a=b", "-inf"]}
-    quoted = _quote_formulas(table)
-    assert quoted == {
-        "'=cmd": ["'=1+1", "-3.5", "' @SUM(A1)", "plain", None, -2.5],
-        "p": ["'+x", "'-", "1", "", "a=b", "-inf"],
-    }
 
 
 def test_predictions_go_to_the_screen_or_to_a_file(run_folder, tmp_path, done):

@@ -6,12 +6,15 @@ import re
 import shlex
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from mnagt.serve.config import ServeConfig
 from mnagt.settings import describe_fields
 
 yaml = pytest.importorskip("yaml")
+httpx = pytest.importorskip("httpx")
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
@@ -98,6 +102,51 @@ def test_prometheus_reads_metrics_with_a_token():
     (endpoint,) = monitor["podMetricsEndpoints"]
     assert endpoint["port"] in [port["name"] for port in template["spec"]["containers"][0]["ports"]]
     assert (endpoint["path"], endpoint["authorization"]["type"]) == ("/metrics", "Bearer")
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="caddy is not installed")
+def test_the_proxy_speaks_https_for_the_service(tmp_path):
+    """Caddy with the file of compose.yaml, a certificate of its own, and an echo for the service."""
+
+    class Echo(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = len(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(f"{self.headers['Host']} {self.headers['X-Forwarded-Proto']} {length}".encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        proxied = (DEPLOY / "Caddyfile").read_text().replace("mnagt:8000", f"127.0.0.1:{service.server_port}")
+        # nothing of the system is changed: no certificate for it, no port 80
+        alone = "{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n}\n"
+        (tmp_path / "Caddyfile").write_text(alone + proxied)
+        environ = os.environ | {"HOST": f"localhost:{port}", "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+        words = ["caddy", "run", "--config", str(tmp_path / "Caddyfile"), "--adapter", "caddyfile"]
+        with subprocess.Popen(words, env=environ, stderr=subprocess.DEVNULL) as caddy:
+            root = tmp_path / "caddy" / "pki" / "authorities" / "local" / "root.crt"
+            try:
+                while not root.exists():
+                    assert caddy.poll() is None
+                    time.sleep(0.1)
+                https = httpx.Client(verify=ssl.create_default_context(cafile=str(root)), timeout=30)
+                for _ in range(100):  # until it has a certificate
+                    try:
+                        answer = https.post(f"https://localhost:{port}/predict", content=b"x" * 1000)
+                        break
+                    except httpx.TransportError:
+                        time.sleep(0.2)
+                assert (answer.status_code, answer.text) == (200, f"localhost:{port} https 1000")
+                too_long = https.post(f"https://localhost:{port}/predict", content=b"x" * 1_100_000)
+                assert too_long.status_code in (413, 502)  # Caddy 2.6 says 502
+            finally:
+                caddy.terminate()
+                service.shutdown()
 
 
 @pytest.mark.skipif(HADOLINT is None, reason="hadolint is not installed")

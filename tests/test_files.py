@@ -14,6 +14,7 @@ import torch
 import mnagt.files
 from mnagt.errors import InputError
 from mnagt.files import (
+    csv_writer,
     hold_lock,
     make_folder,
     read_json,
@@ -134,6 +135,24 @@ def test_missing_or_unreadable_json_is_refused_by_name(tmp_path):
         read_json(tmp_path / "gone.json")
     with pytest.raises(InputError, match="cannot be read"):
         read_json(tmp_path)
+
+
+def test_formulas_can_be_quoted(tmp_path):
+    rows = [
+        ["=cmd", "p"],
+        ["=1+1", "+x"],
+        ["-3.5", "-"],
+        [" @SUM(A1)", "1"],
+        ["plain", ""],
+        [None, "a=b"],
+        [-2.5, "-inf"],
+    ]
+    for quotes_formulas, mark in ((False, ""), (True, "'")):
+        with (tmp_path / "a.csv").open("w", newline="") as file:
+            csv_writer(file, quotes_formulas=quotes_formulas)(rows)
+        lines = (tmp_path / "a.csv").read_text().splitlines()
+        assert lines[:4] == [f"{mark}=cmd,p", f"{mark}=1+1,{mark}+x", f"-3.5,{mark}-", f"{mark} @SUM(A1),1"]
+        assert lines[4:] == ["plain,", ",a=b", "-2.5,-inf"]
 
 
 def test_files_are_written_where_there_are_no_locks(tmp_path, monkeypatch):

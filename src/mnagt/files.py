@@ -1,13 +1,15 @@
 """Files are written whole or not at all, and read up to a size, which ``MNAGT_LARGEST_FILE`` can change."""
 
+import csv
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -156,6 +158,26 @@ def suggest_file(path: Path) -> str:
 def write_text(path: Path, text: str) -> None:
     with write_atomically(path) as scratch:
         scratch.write_text(text, encoding="utf-8")
+
+
+def csv_writer(file: IO[str], *, quotes_formulas: bool) -> Callable[[Iterable[Iterable[Any]]], None]:
+    """A function that writes rows to ``file``; with ``quotes_formulas``, each cell as ``quote_formula`` gives it."""
+    write = csv.writer(file).writerows
+    return (lambda rows: write(map(quote_formula, row) for row in rows)) if quotes_formulas else write
+
+
+def quote_formula(cell: Any) -> Any:
+    """The cell, with ' before a text that a spreadsheet would take for a formula. Numbers stay as they are.
+
+    >>> [quote_formula(cell) for cell in ("=1+1", " @SUM(A1)", "-3.5", -3.5, "a=b")]
+    ["'=1+1", "' @SUM(A1)", '-3.5', -3.5, 'a=b']
+    """
+    if not isinstance(cell, str) or not cell.lstrip().startswith(("=", "+", "-", "@")):
+        return cell
+    with suppress(ValueError):
+        if not math.isnan(float(cell)):
+            return cell
+    return f"'{cell}"
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -21,6 +21,7 @@ from mnagt.cli import main
 from mnagt.errors import InputError
 from mnagt.experiments.config import RayConfig
 from mnagt.experiments.executors import RAY_ENVIRONMENT
+from mnagt.files import write_record
 from mnagt.screening import screen as module
 from mnagt.screening.config import ScreenConfig
 
@@ -164,6 +165,30 @@ def test_what_changed_meanwhile_is_named(model, other_model, tmp_path, monkeypat
         screen(other_model if change == "model" else model, inputs, tmp_path / "out", config, jobs=1)
 
 
+@pytest.mark.parametrize("name", ["plan.json", "progress.json"])
+@pytest.mark.parametrize(
+    "content", ["[]", "null", '{"finished": {"0": 5}}', '{"finished": [], "more": 1}', '{"files": [{}]}']
+)
+def test_records_that_were_edited_are_refused_by_name(model, tmp_path, name, content):
+    path, out = write_csv(tmp_path / "in.csv", 20), tmp_path / "out"
+    screen(model, [path], out, jobs=1)
+    (out / name).write_text(content)
+    with pytest.raises(InputError, match=rf"{name}: not as a screening writes it; restore it"):
+        screen(model, [path], out, jobs=1)
+
+
+def test_a_shard_that_the_plan_does_not_have_is_not_counted(model, tmp_path):
+    path, out = write_csv(tmp_path / "in.csv", 20), tmp_path / "out"
+    out.mkdir()
+    (out / "progress.json").write_text('{"finished": {"7": {"rows": 3, "refused": 0, "bytes": 1}}}')
+    assert screen(model, [path], out, jobs=1).rows == 20
+
+
+def test_fewer_processes_than_one_are_refused(model, tmp_path):
+    with pytest.raises(InputError, match="jobs must be at least 1, got -3"):
+        screen(model, [write_csv(tmp_path / "in.csv", 20)], tmp_path / "out", jobs=-3)
+
+
 def test_a_file_of_another_date_is_the_same(model, tmp_path):
     path = write_csv(tmp_path / "in.csv", 20)
     screen(model, [path], tmp_path / "out", jobs=1)
@@ -191,6 +216,30 @@ def test_bad_input_is_named_before_anything_is_screened(model, tmp_path, monkeyp
     with pytest.raises(InputError, match=said):
         screen(model, inputs, "out", ScreenConfig(**config), jobs=1)
     assert not Path("out/plan.json").exists()
+
+
+def test_formulas_are_quoted_in_shards_and_among_the_best_as_predict_quotes_them(model, tmp_path):
+    path, out = tmp_path / "in.csv", tmp_path / "out"
+    path.write_text("=id,smiles,weight\n=1+1,C,-1\n@x,CC,-2\nplain,CCC,-3\n")
+    begun = [str(model), str(path), "--out"]
+    assert main(["screen", *begun, str(out), "--quote-formulas", "--top-k", "2", "--by", "weight", "--jobs", "1"]) == 0
+    assert main(["predict", *begun, str(tmp_path / "all.csv"), "--quote-formulas"]) == 0
+    with (tmp_path / "all.csv").open(newline="") as file:
+        expected = [row["'=id"] for row in csv.DictReader(file)]
+    assert [row["'=id"] for row in read_rows(out)] == expected == ["'=1+1", "'@x", "plain"]
+    with (out / "top.csv").open(newline="") as file:
+        assert [(row["'=id"], row["weight"]) for row in csv.DictReader(file)] == [("'=1+1", "-1"), ("'@x", "-2")]
+
+
+def test_a_plan_that_lacks_a_newer_setting_is_gone_on_with(model, tmp_path):
+    path, out = write_csv(tmp_path / "in.csv", 100), tmp_path / "out"
+    screen(model, [path], out, jobs=1)
+    plan = json.loads((out / "plan.json").read_text())
+    del plan["settings"]["quote_formulas"]
+    write_record(out / "plan.json", {name: plan[name] for name in plan if name != "digest"})
+    assert screen(model, [path], out, jobs=1).new_rows == 0
+    with pytest.raises(InputError, match="begun with quote_formulas = False, and now it is True"):
+        screen(model, [path], out, ScreenConfig(quote_formulas=True), jobs=1)
 
 
 def test_top_k_and_by_go_together():

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import itertools
 import json
+import math
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -148,6 +149,28 @@ def test_requests_need_the_token(start, molecules):
     assert httpx.post(f"{at}/predict", json={"smiles": ["C"]}, headers=headers).status_code == 200
     assert httpx.get(f"{at}/health").json() == {"status": "ok"}
     assert httpx.get(at).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        ("[" * 100_000, 400, "not JSON: maximum recursion depth exceeded"),
+        (b'{"smiles": ["\xff"]}', 400, "not JSON: 'utf-8' codec can't decode byte 0xff in position 13"),
+        ('{"level": ' + "9" * 5000 + "}", 400, "not JSON: Exceeds the limit (4300 digits)"),
+        ('{"smiles": [1]}', 422, "smiles[0]: Input should be a valid string"),
+        ('{"smiles": [["C", 1]]}', 422, "smiles[0]: Input should be a valid string"),
+        ('{"graphs": [{"nodes": 1, "node_labels": [[-5]]}]}', 422, "graphs[0].node_labels[0][0]: Input should be gr"),
+    ],
+)
+def test_bodies_that_cannot_be_read_are_told_why(at, body, status, detail):
+    answer = httpx.post(f"{at}/predict", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["detail"][: len(detail)]) == (status, detail)
+
+
+@pytest.mark.parametrize(("name", "value"), [("window_ms", math.inf), ("max_explained", -5)])
+def test_settings_under_which_nothing_would_be_answered_are_refused(name, value):
+    with pytest.raises(InputError, match=f"{name} must be "):
+        ServeConfig(**{name: value})
 
 
 def test_limits_hold(start, molecules):

@@ -7,9 +7,11 @@ import time
 
 import httpx
 import pytest
+from serve.test_middleware import HEAD, connect
 from serve.test_open_inference import tensors
 
 from mnagt.serve.schemas import count_atoms
+from mnagt.serve.service import MAX_EXPLANATIONS
 
 FLOOD = {"smiles": ["c1ccccc1" * 240] * 256}
 CODE_FLOOD = {"code": "a=b\n" * 160_000}
@@ -142,3 +144,28 @@ def test_an_explanation_that_nobody_waits_for_ends_at_its_next_step(start, molec
     finally:
         handle.remove()
     assert sum(name.startswith("worker") for name in steps) <= 4  # three predictions; of the path at most one
+
+
+def test_explanations_of_clients_that_have_left_do_not_delay_the_next(start, molecules):
+    """As many as may wait are asked for and abandoned; without an end to them the next would wait for all."""
+    at, body = start(molecules, seconds=120), json.dumps(LARGEST).encode()
+    begin = time.monotonic()
+    assert httpx.post(f"{at}/explain", json=LARGEST, timeout=120).status_code == 200
+    whole = time.monotonic() - begin
+    head = HEAD.replace(b"/predict", b"/explain") + b"Content-Length: %d\r\n\r\n" % len(body)
+    left = [connect(at, head + body) for _ in range(MAX_EXPLANATIONS)]
+    while read_waiting(at) < MAX_EXPLANATIONS:
+        time.sleep(0.01)
+    for each in left:
+        each.close()
+    begin, status = time.monotonic(), 429
+    while status == 429:  # until the service has noticed
+        status = httpx.post(f"{at}/explain", json={"smiles": ["CO"]}, timeout=120).status_code
+    assert status == 200
+    assert time.monotonic() - begin < 2 * whole
+    assert read_waiting(at) == 0
+
+
+def read_waiting(at: str) -> int:
+    text = httpx.get(f"{at}/metrics").text
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("mnagt_waiting_requests ")))

@@ -96,6 +96,16 @@ def test_as_many_connections_as_the_system_allows():
     subprocess.run([sys.executable, "-c", RAISE], check=True)
 
 
+def test_connections_without_requests_are_closed(start, molecules):
+    at = start(molecules, idle_seconds=1)
+    with connect(at, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") as idle:
+        answer = b""
+        while more := idle.recv(1000):  # until the service closes it: the timeout of the socket is an error
+            answer += more
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" not in answer.lower()
+
+
 def test_clients_that_do_not_read_are_sent_away(start, molecules):
     """They would hold a place among the requests that may wait for ever, with responses that fill all buffers."""
     at = start(molecules, max_waiting=2, response_seconds=2.0)

@@ -1,12 +1,9 @@
 """Commands for a trained model: evaluate, predict, screen, calibrate, explain, embed, monitor, export, serve."""
 
 import argparse
-import csv
 import json
-import math
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +13,7 @@ from mnagt.cli.options import add_options, print_scores, print_table, read_optio
 from mnagt.cli.training import SMILES_HELP, column_options, name_new_graphs, reaction_option
 from mnagt.errors import InputError, count, explain_missing
 from mnagt.explain.config import ExplainConfig
-from mnagt.files import write_atomically
+from mnagt.files import csv_writer, write_atomically
 from mnagt.screening.config import ScreenConfig
 from mnagt.serve.config import ServeConfig
 
@@ -76,12 +73,16 @@ def predict_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
     model_options(parser, words, nargs="+", help="folder of a run; several make an ensemble")
     input_options(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="CSV file to write [standard output]")
-    quoted = "write ' before texts that a spreadsheet would take for formulas (=, +, -, @)"
-    parser.add_argument("--quote-formulas", action="store_true", help=quoted)
+    _quote_option(parser)
     level = "add prediction sets or intervals that hold the target this often, such as 0.9"
     parser.add_argument("--level", type=float, metavar="X", help=level)
     samples = "average N predictions with dropout (Monte Carlo dropout); spread columns say how far they agree"
     parser.add_argument("--dropout-samples", type=int, default=0, metavar="N", help=samples)
+
+
+def _quote_option(parser: argparse.ArgumentParser) -> None:
+    quoted = "in CSV, write ' before texts that a spreadsheet would take for formulas (=, +, -, @)"
+    parser.add_argument("--quote-formulas", action="store_const", const="true", help=quoted)
 
 
 def run_predict(args: argparse.Namespace) -> None:
@@ -91,13 +92,12 @@ def run_predict(args: argparse.Namespace) -> None:
     table = predict(
         args.model, args.dataset, level=args.level, dropout_samples=args.dropout_samples, **_read_inputs(args)
     )
-    if args.quote_formulas:
-        table = _quote_formulas(table)
+    quotes_formulas = bool(args.quote_formulas)
     if args.out is None:
-        _print_names(table) if is_source(args.dataset) else _write_csv(table, sys.stdout)
+        _print_names(table) if is_source(args.dataset) else _write_csv(table, sys.stdout, quotes_formulas)
         return
     with write_atomically(args.out) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
-        _write_csv(table, file)
+        _write_csv(table, file, quotes_formulas)
     print(_count_predictions(table, args.out), file=sys.stderr)
 
 
@@ -119,22 +119,10 @@ def _print_names(table: dict[str, list]) -> None:
     print_table(head, [list(row) for row in zip(lines, functions, *named, *distances.values(), strict=True)])
 
 
-def _quote_formulas(table: dict[str, list]) -> dict[str, list]:
-    """The table with ' before names and texts that begin as formulas do. Numbers stay as they are."""
-
-    def quote_text(value: Any) -> Any:
-        is_formula = isinstance(value, str) and value.lstrip()[:1] in ("=", "+", "-", "@") and value.strip()
-        with suppress(ValueError):
-            is_formula = is_formula and math.isnan(float(value))
-        return f"'{value}" if is_formula else value
-
-    return {quote_text(name): list(map(quote_text, column)) for name, column in table.items()}
-
-
-def _write_csv(table: dict[str, list], file: Any) -> None:
-    writer = csv.writer(file)
-    writer.writerow(table)
-    writer.writerows(zip(*table.values(), strict=True))
+def _write_csv(table: dict[str, list], file: Any, quotes_formulas: bool) -> None:
+    write = csv_writer(file, quotes_formulas=quotes_formulas)
+    write([table])
+    write(zip(*table.values(), strict=True))
 
 
 def screen_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -143,7 +131,8 @@ def screen_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the predictions")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ... [auto]")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes, each with one for RDKit [one a CPU]")
-    add_options(parser, ScreenConfig, "output")
+    add_options(parser, ScreenConfig, "output", leave_out=("quote_formulas",))
+    _quote_option(parser)
     engine_options(parser)
 
 

@@ -63,6 +63,8 @@ def run_parallel(
     ...     [(item, outcome()) for item, outcome in outcomes]
     [(-2, 2), (3, 3)]
     """
+    if jobs < 1:
+        raise InputError(f"jobs must be at least 1, got {jobs}")
     if ray is not None and items:
         with _connect(ray) as module:
             yield _run_on_ray(module, work, items, ray, device, while_waiting, noun)

@@ -23,6 +23,8 @@ class ScreenConfig(Settings):
     """Add prediction sets or intervals that hold the target this often; the model must be calibrated."""
     format: Literal["auto", "csv", "parquet"] = "auto"
     """Of the shards that are written; auto is that of the input."""
+    quote_formulas: bool = False
+    """In CSV, write ' before texts that a spreadsheet would take for formulas (=, +, -, @)."""
     rows_per_shard: Annotated[int, Ge(1000)] = 100_000
     """Rows of a shard at most; what is under way when the process is killed is done again by shards."""
 

@@ -1,6 +1,5 @@
 """What a screening writes: predictions, some rows at a time, and the best rows by one column."""
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
-from mnagt.files import write_atomically
+from mnagt.files import csv_writer, write_atomically
 from mnagt.screening.config import ScreenConfig
 from mnagt.screening.inputs import Shard, import_parquet
 from mnagt.tasks.target_column import parse_number
@@ -21,13 +20,15 @@ BestRow = dict[str, Any]
 
 
 @contextmanager
-def open_writer(path: Path, shard: Shard, added: Mapping[str, str], suffix: str) -> Iterator[Write]:
+def open_writer(
+    path: Path, shard: Shard, added: Mapping[str, str], *, suffix: str, quotes_formulas: bool
+) -> Iterator[Write]:
     """A function that writes rows of a shard, with the columns ``added`` to those of its input, to ``path``."""
     if suffix == ".csv":
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow([*shard.file.columns, *added])
-            yield lambda columns: writer.writerows(zip(*columns.values(), strict=True))
+            write_rows = csv_writer(file, quotes_formulas=quotes_formulas)
+            write_rows([[*shard.file.columns, *added]])
+            yield lambda columns: write_rows(zip(*columns.values(), strict=True))
         return
     parquet = import_parquet(path)
     import pyarrow
@@ -73,12 +74,12 @@ def keep_best(rows: Iterable[BestRow], config: ScreenConfig) -> list[BestRow]:
     return nsmallest(config.top_k, rows, key=lambda row: (sign * row["value"], row["shard"], row["line"]))
 
 
-def write_best(path: Path, rows: Sequence[BestRow]) -> None:
+def write_best(path: Path, rows: Sequence[BestRow], *, quotes_formulas: bool) -> None:
     """Write these rows as CSV, with where each is from."""
     with write_atomically(path) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["file", "line", *(rows[0]["columns"] if rows else ())])
-        writer.writerows([row["file"], row["line"], *row["columns"].values()] for row in rows)
+        write = csv_writer(file, quotes_formulas=quotes_formulas)
+        write([["file", "line", *(rows[0]["columns"] if rows else ())]])
+        write([row["file"], row["line"], *row["columns"].values()] for row in rows)
 
 
 def _to_number(value: Any) -> float | None:

@@ -4,8 +4,8 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -110,11 +110,13 @@ def screen(
         if not (out / PLAN).exists():
             plan = _make_plan(trained, fingerprint, paths, out, config, jobs)
             write_record(out / PLAN, plan)
-        plan = read_json(out / PLAN)
-        _check_plan(plan, out, fingerprint, paths, config)
-        files, shards = _read_shards(plan)
-        job = Screen(str(model), str(out), tuple(plan["smiles"]), plan["added"], config, device)
-        progress = _load_progress(job, shards)
+        with _explain_edits(out / PLAN):
+            plan = read_json(out / PLAN)
+            _check_plan(plan, out, fingerprint, paths, config)
+            files, shards = _read_shards(plan)
+            job = Screen(str(model), str(out), tuple(plan["smiles"]), plan["added"], config, device)
+        with _explain_edits(out / PROGRESS):
+            progress = _load_progress(job, shards)
         before = progress.total("rows")
         _screen_shards(job, shards, progress, jobs, ray)
     rows, refused = progress.total("rows"), progress.total("refused")
@@ -142,7 +144,7 @@ def _screen_shards(job: Screen, shards: Sequence[Shard], progress: Progress, job
             write_record(out / PROGRESS, asdict(progress))
             report.add(shard.rows)
     if job.config.top_k:
-        write_best(out / BEST, progress.best)
+        write_best(out / BEST, progress.best, quotes_formulas=job.config.quote_formulas)
         if not progress.best:
             _log.warning("no row has a number in %s (--by): %s has only its header", quote(job.config.by or ""), BEST)
 
@@ -229,9 +231,9 @@ def _check_plan(
     remedy = f"give what it was begun with, or choose another folder than {out} (--out)"
     if plan["model"] != fingerprint:
         raise InputError(f"the screening was begun with another model; {remedy}")
+    settings = asdict(ScreenConfig()) | plan["settings"]  # of an older version, without those that were added since
     for name, value in asdict(config).items():
-        if plan["settings"].get(name) != value:
-            old = plan["settings"].get(name)
+        if (old := settings[name]) != value:
             raise InputError(f"the screening was begun with {name} = {old!r}, and now it is {value!r}; {remedy}")
     begun, now = {file["path"] for file in plan["files"]}, {str(path) for path in paths}
     if differing := sorted(begun ^ now):
@@ -245,10 +247,23 @@ def _read_shards(plan: Mapping[str, Any]) -> tuple[list[InputFile], list[Shard]]
     return files, [Shard(number, files[file], *rest) for number, (file, *rest) in rows]
 
 
+@contextmanager
+def _explain_edits(path: Path) -> Iterator[None]:
+    """An error for the user, where what is read from ``path`` has not the form in which a screening writes it."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise InputError(
+            f"{path}: not as a screening writes it; restore it, or choose another folder (--out)"
+        ) from None
+
+
 def _load_progress(job: Screen, shards: Sequence[Shard]) -> Progress:
     """What is finished, without shards whose files are gone or have another size."""
     path = Path(job.out) / PROGRESS
     progress = Progress(**read_json(path)) if path.exists() else Progress()
+    numbers = {str(shard.number) for shard in shards}
+    progress.finished = {number: record for number, record in progress.finished.items() if number in numbers}
     for shard in shards:
         written, record = job.path(shard), progress.finished.get(str(shard.number))
         if record and not (written.exists() and written.stat().st_size == record["bytes"]):

@@ -68,7 +68,8 @@ def screen_shard(screen: Screen, shard: Shard) -> dict[str, Any]:
     """Write the predictions for the rows of a shard; how many they are, and the best of them."""
     check_unchanged(shard.file)
     path, rows, refused, best = screen.path(shard), 0, 0, list[BestRow]()
-    with write_atomically(path) as scratch, open_writer(scratch, shard, screen.added, path.suffix) as write:
+    options = {"suffix": path.suffix, "quotes_formulas": screen.config.quote_formulas}
+    with write_atomically(path) as scratch, open_writer(scratch, shard, screen.added, **options) as write:
         for first, columns in _predict_chunks(screen, shard):
             write(columns)
             notes = columns[list(screen.added)[-1]]

@@ -67,6 +67,8 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     429: {"model": Refusal, "description": "too many requests are waiting"},
     503: {"model": Refusal, "description": "no answer within the time limit"},
 }
+KINDS = {"constrained-int", "str", "list[str]"}
+"""What pydantic calls the types that a category or a molecule may have; these are no fields."""
 TELEMETRY: TelemetryConfig = {
     "metrics": False,
     "logs": False,  # they would hold what was sent
@@ -265,7 +267,9 @@ def make_model_routes(choose: Callable[..., Coroutine[Any, Any, Service]]) -> AP
 async def _format_error(request: Request, error: Exception) -> Response:
     """A one-line message that names the field and does not repeat what was sent."""
     if isinstance(error, StarletteHTTPException):
-        return refuse(request.url.path, error.detail, error.status_code, error.headers)
+        is_unreadable = error.status_code == 400 and error.__cause__  # FastAPI does not say why
+        detail = f"not JSON: {error.__cause__}" if is_unreadable else error.detail
+        return refuse(request.url.path, detail, error.status_code, error.headers)
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid" and "inference-header-content-length" in request.headers:
@@ -273,7 +277,8 @@ async def _format_error(request: Request, error: Exception) -> Response:
     if first["type"] == "json_invalid":
         detail = f"not JSON, at character {first['loc'][1]}: {first['ctx']['error']}"
         return refuse(request.url.path, detail, 400)
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:])[1:80]
+    parts = [part for part in first["loc"][1:] if part not in KINDS]
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)[1:80]
     return refuse(request.url.path, f"{field}: {first['msg']}" if field else first["msg"], 422)
 
 

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from mnagt.settings import Ge, Gt, Le, PositiveInt, Settings
+from mnagt.settings import Ge, Gt, Le, NonNegativeFloat, NonNegativeInt, PositiveInt, Settings
 
 MAX_ENTRIES = 10_000
 """Molecules or graphs that a request may list, whatever the settings: more are refused while the body is validated."""
@@ -38,7 +38,7 @@ class ServeConfig(Settings):
     """How often a folder of models is read again, in seconds."""
     onnx: str = ""
     """The model's ONNX export: ONNX Runtime then computes predictions, several times as fast."""
-    window_ms: Annotated[float, Ge(0)] = 2.0
+    window_ms: NonNegativeFloat = 2.0
     """How long the first request of a batch waits for others, in milliseconds."""
     max_batch: PositiveInt = 64
     """Largest number of requests in a batch."""
@@ -50,7 +50,7 @@ class ServeConfig(Settings):
     """Most molecules, graphs or functions in a request."""
     max_nodes: Annotated[int, Ge(4)] = 4000
     """Most nodes in a request; a single graph may have a quarter of them."""
-    max_explained: int = 300
+    max_explained: NonNegativeInt = 300
     """Most nodes of a graph that is explained, which takes as long as dozens of predictions."""
     max_edges: PositiveInt = 40_000
     """Most edges in a request."""

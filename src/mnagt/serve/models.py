@@ -49,6 +49,8 @@ class Models:
     ) -> None:
         self._root, self._start = root, start
         self._stamps: dict[tuple[str, str], Stamp] = {}
+        self._reported: dict[str, str] = {}
+        """What was said last of the shares of each model, so that it is said once."""
         self.table: Mapping[str, ServedModel] = {}
         if only is not None:
             name, service = only
@@ -102,7 +104,11 @@ class Models:
                     versions[version] = service
             if versions:
                 shares = self.table[name].shares if name in self.table else {}
-                table[name] = ServedModel(versions, read_shares(self._root / name / SHARES, versions, shares))
+                shares, problem = read_shares(self._root / name / SHARES, versions, shares)
+                if problem and problem != self._reported.get(name):
+                    _log.error("%s", problem)
+                self._reported[name] = problem
+                table[name] = ServedModel(versions, shares)
         self.table = table
         return [service for service in before.values() if service not in self.services]
 
@@ -161,12 +167,17 @@ def stamp_files(folder: Path) -> Stamp:
     return tuple((name, each.st_ino, each.st_mtime_ns, each.st_size) for name, each in stats)
 
 
-def read_shares(path: Path, versions: Mapping[str, Service], before: Mapping[str, float]) -> dict[str, float]:
-    """The shares of the versions; all for the newest, where there is no file. If it cannot be read, those of before:
-    a file that is damaged must not send all requests to a version on trial."""
+def read_shares(
+    path: Path, versions: Mapping[str, Service], before: Mapping[str, float]
+) -> tuple[dict[str, float], str]:
+    """The shares of the versions, and why they could not be read, or nothing.
+
+    All are for the newest where there is no file. If it cannot be read, they are those of before: a file that is
+    damaged must not send all requests to a version on trial.
+    """
     newest = {list(versions)[-1]: 1.0}
     if not path.exists():
-        return newest
+        return newest, ""
     try:
         content = read_json(path)
         shares = {version: float(share) for version, share in content.items() if version in versions}
@@ -176,6 +187,6 @@ def read_shares(path: Path, versions: Mapping[str, Service], before: Mapping[str
         kept = {version: share for version, share in before.items() if version in versions}
         is_kept = sum(kept.values()) > 0
         what = "they stay as they are" if is_kept else "the newest gets all"
-        _log.error('%s: expected shares of versions, such as {"1": 0.9, "2": 0.1} (%s); %s', path, error, what)
-        return kept if is_kept else newest
-    return shares
+        problem = f'{path}: expected shares of versions, such as {{"1": 0.9, "2": 0.1}} ({error}); {what}'
+        return (kept if is_kept else newest), problem
+    return shares, ""
