@@ -298,7 +298,7 @@ def is_whole(words: list[str]) -> bool:
 def run_in_text(line: str) -> None:
     """Run a command of running text; ``--help`` ends by an exit."""
     if "--help" in line:
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit, match=r"^0$"):
             main(words_of(line))
     else:
         run_command(line)

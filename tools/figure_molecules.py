@@ -26,7 +26,7 @@ def build_molecule_tables() -> str:
 
 
 def build_molecule_tables_short() -> str:
-    """README: the same with a row for each model; sets are columns, which say how many seeds they have if it differs."""
+    """README: the same with a row for each model; sets are columns, with their seeds if these differ."""
     summary = read_results("molecule-tables-cpu.json")["summary"]
     ranks, sets = summary["mean_rank"], summary["sets"]
     best = {name: min(ranks, key=lambda model: each["rank"][model]) for name, each in sets.items()}
