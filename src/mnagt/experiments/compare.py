@@ -178,13 +178,7 @@ def compare(
     def note_failure(trial: RunConfig, error: Exception) -> None:
         failed.setdefault(trial.model, str(error))
 
-    run_trials(
-        trials.values(),
-        ledger,
-        jobs=search.jobs,
-        on_trial=print_trial,
-        on_failure=note_failure,
-    )
+    run_trials(trials.values(), ledger, jobs=search.jobs, on_trial=print_trial, on_failure=note_failure)
     records = {key: run_trials([trial], ledger, until=0.0) for key, trial in trials.items()}
     found = {key: each[0] for key, each in records.items() if each and key[0] not in failed}
     try:
