@@ -40,7 +40,7 @@ def build_molecule_tables_short() -> str:
     head = [
         f"{name} ({_find_metric(name)[0]}{'' if shared else f'; {_count_seeds(each)}'})" for name, each in sets.items()
     ]
-    return format_table([shared, *head, "mean rank"], rows)
+    return format_table([shared and f"mean of {shared}", *head, "mean rank"], rows)
 
 
 def build_chemprop() -> str:
