@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,10 @@ class Block(NamedTuple):
         lines = self.text.replace("\\\n", " ").splitlines()
         lines = [line.removeprefix("$ ") for line in lines if self.kind == "sh" or line[:2] == "$ "]
         return [line for line in lines if line.strip() and not line.startswith("#")]
+
+    def typed(self) -> list[str]:
+        """The commands of a console block that call mnagt: those whose output the page shows."""
+        return self.commands() if self.kind == "console" else []
 
     def commands(self) -> list[str]:
         """Those that call mnagt."""
@@ -90,17 +95,22 @@ README = blocks_of(ROOT / "README.md")
 DOCS = {path.stem: blocks_of(path) for path in sorted((ROOT / "docs").glob("*.md"))}
 TUTORIALS = {name: blocks_of(ROOT / "docs" / "tutorials" / f"{name}.md") for name in USERS}
 NOTEBOOKS = {name: ROOT / "notebooks" / f"{name}.ipynb" for name in USERS}
-INLINE = sorted(
-    {
-        " ".join(command.split())
-        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-        if path.name not in ("CHANGELOG.md", "log.md")  # of their time
-        for command in re.findall(
-            r"`(mnagt\s[^`]*)`", re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        )
-    }
-)
+
+
+def find_inline(pages: Iterable[Path]) -> list[str]:
+    """The code in the running text of pages, each once."""
+    texts = (path.read_text(encoding="utf-8") for path in pages if path.name not in ("CHANGELOG.md", "log.md"))
+    found = (re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)) for text in texts)
+    return sorted({" ".join(code.split()) for codes in found for code in codes})
+
+
+INLINE = [code for code in find_inline([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]) if code.startswith("mnagt ")]
 """Commands in running text, often without all their arguments."""
+PROGRAMS = re.compile(
+    r"(\w+=\S+ )*(make|pip|python|apt|pytest|ray|serve|source|chemprop|torchrun|docker|curl|mnagt) \S"
+)
+SHOWN_IN_TEXT = [code for code in find_inline([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]) if PROGRAMS.match(code)]
+"""Commands in the running text of README and docs, of all programs."""
 COMMANDS = [
     (page, command)
     for page, blocks in {"README": README, **DOCS, **TUTORIALS}.items()

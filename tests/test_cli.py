@@ -92,7 +92,7 @@ def test_help_lists_the_commands(words, capsys):
         assert main(words) == 0
     told = capsys.readouterr().out
     assert COMMANDS.keys() <= set(told.split())
-    assert "Try: mnagt quickstart" in told
+    assert "Begin with: mnagt quickstart" in told
 
 
 @pytest.mark.parametrize("name", COMMANDS)

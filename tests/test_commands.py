@@ -27,6 +27,7 @@ from pages import (
     QUICKER,
     README,
     ROOT,
+    SHOWN_IN_TEXT,
     TUTORIALS,
     Block,
     fill_desk,
@@ -36,7 +37,7 @@ from pages import (
     words_of,
 )
 
-from mnagt.cli import _parser
+from mnagt.cli import _parser, main
 from mnagt.data.registry import EMBEDDED
 from mnagt.errors import InputError
 from mnagt.experiments.tune_space import read_space
@@ -115,8 +116,6 @@ def test_toml_and_json_of_the_docs_are_read(page, tmp_path):
             assert READERS[page](file)
 
 
-INSTALLS = ("pip install", "make ", ". .venv", "cd ", ".venv/bin/")
-"""Beginnings of lines that install something or change the folder."""
 SLOW = (
     *("mnagt serve", "torchrun", "--engine ray", "--storage", "curl ", "cp -r", "pytest "),
     *("trials nci1", "table1 --jobs", "table1 --quick", "--onnx", "export"),
@@ -134,7 +133,52 @@ SMALLER = {
     r"postgresql\+psycopg://me@db/searches": "sqlite:///searches.db",  # needs no server
     r"-k mymodel": "-k 'gin and alone'",
 }
-FEWER = {**QUICKER, "reproduce": ("--datasets", "MUTAG", "--seeds", "1")}
+FEWER = {
+    **QUICKER,
+    "reproduce": ("--datasets", "MUTAG", "--seeds", "1"),
+    "quickstart": ("--epochs", "1", "--folds", "3", "--jobs", "1"),
+}
+
+
+def read_exceptions() -> list[str]:
+    """The commands that tests do not run, ``*`` for any text: the first column of the table in CONTRIBUTING.md."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Commands that tests do not run", 1)[1]
+    rows = [line.split("|")[1] for line in text.split("\n## ")[0].splitlines() if line.startswith("| `")]
+    return [code for row in rows for code in re.findall("`([^`]+)`", row)]
+
+
+EXCEPTIONS = read_exceptions()
+
+
+def find_exceptions(line: str) -> list[str]:
+    """Those of the exceptions that are the command."""
+    bare = line.split("  #")[0].strip()
+    return [each for each in EXCEPTIONS if re.fullmatch(re.escape(each).replace(r"\*", ".*"), bare)]
+
+
+def list_quick_lines(page: str) -> list[str]:
+    """Commands of a page of the docs that run in this process, in seconds."""
+    lines = [line for block in DOCS.get(page, []) for line in block.commands()]
+    return [line for line in lines if not any(part in line for part in SLOW)]
+
+
+def list_slow_lines(page: str) -> list[str]:
+    """All commands of a page with one that takes processes, a service or a cluster."""
+    lines = [line for block in PAGES[page] for line in block.lines()] if page != "README" else []
+    return lines if any(part in line for line in lines for part in SLOW) else []
+
+
+def test_every_command_of_readme_and_docs_runs_or_is_an_exception():
+    left_out = {code for code in SHOWN_IN_TEXT if not COMMAND.match(code)}
+    for page, blocks in PAGES.items():
+        typed = [line for block in blocks for line in block.typed()] if page not in DOCS else []
+        run = {*typed, *list_quick_lines(page), *list_slow_lines(page)}
+        shown = {line for block in blocks for line in block.lines()}
+        left_out |= (shown - run) | {line for line in shown if find_exceptions(line)}
+    assert sorted(line for line in left_out if not find_exceptions(line)) == []
+    assert {each for line in left_out for each in find_exceptions(line)} == set(EXCEPTIONS)
+    texts = [path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]]
+    assert sum(text.count("```py\n") for text in texts) == 1, "of the Hugging Face Hub; other Python runs"
 
 
 def shorten(line: str) -> str:
@@ -154,6 +198,9 @@ def fill_folder(folder: Path, desk: Path, page: str) -> None:
     for place in (folder, folder / "examples"):
         shutil.copytree(ROOT / "examples", place, dirs_exist_ok=True)
     (folder / "my.csv").write_text((folder / "amines.csv").read_text().replace("amine", "active", 1))
+    header, *rows = (folder / "my.csv").read_text().splitlines(keepends=True)
+    for number, part in enumerate(("train", "valid", "test")):
+        (folder / f"{part}.csv").write_text("".join([header, *rows[number::3]]))
     for name in ("new.jsonl", "my-graphs.jsonl"):
         shutil.copy(folder / "my.jsonl", folder / name)
     for name in ("one.toml", "variants.toml"):
@@ -193,8 +240,8 @@ def desk(tmp_path_factory):
     "page",
     [
         pytest.param(page, marks=[pytest.mark.slow] if page in SLOW_PAGES else [])
-        for page, blocks in DOCS.items()
-        if any(not any(part in line for part in SLOW) for block in blocks for line in block.commands())
+        for page in DOCS
+        if list_quick_lines(page)
     ],
 )
 @pytest.mark.usefixtures("_own_tables")
@@ -204,12 +251,86 @@ def test_commands_of_the_docs_run(page, desk, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_models", raising=False)
     fill_folder(tmp_path, desk, page)
-    lines = [shorten(line) for block in DOCS[page] for line in block.commands() if not any(p in line for p in SLOW)]
-    for line in lines:
+    for line in map(shorten, list_quick_lines(page)):
         for name, value in re.findall(r"^(MNAGT_\w+)=(\S+) ", line):
             monkeypatch.setenv(name, value)
         remove_output(words_of(line))
         run_command(line)
+
+
+# --- commands in running text ---
+
+
+PLACEHOLDERS = {
+    "FOLDER": "runs/mine",
+    "TABLE|DATA|ogbg-molesol": "my.csv",
+    "RECIPE": "one.toml",
+    "NAME": "gin",
+    "COMMAND": "train",
+    "runs/esol ogbg-molfreesolv": "runs/mutag MUTAG",
+    r"\bENZYMES\b": "MUTAG",
+    r" \.\.\.$": " MUTAG",
+}
+"""What stands in a command for something of the reader's own, or for more data."""
+COMMAND = re.compile(r"(\w+=\S+ )*mnagt ")
+LASTING = ("compare", "export", "quickstart", "reproduce", "serve", "train", "trials")
+"""Commands that the quick test leaves to the slow one."""
+
+
+def list_whole_commands(*, is_quick: bool) -> list[str]:
+    """Commands of mnagt in running text that have all their arguments, as they run; others only name a command."""
+    found = [shorten(replace_all(code, PLACEHOLDERS)) for code in SHOWN_IN_TEXT if COMMAND.match(code)]
+    chosen = [line for line in found if (words_of(line)[0] not in LASTING or "--help" in line) == is_quick]
+    return list(dict.fromkeys(line for line in chosen if is_whole(words_of(line))))
+
+
+def is_whole(words: list[str]) -> bool:
+    if "--help" in words:
+        return True
+    try:
+        args = _parser(words).parse_known_args(words)[0]
+    except InputError:
+        return False
+    has_data = any(getattr(args, name, None) for name in ("dataset", "resume", "recipe"))
+    return has_data or words[0] not in ("train", "compare", "tune")
+
+
+def run_in_text(line: str) -> None:
+    """Run a command of running text; ``--help`` ends by an exit."""
+    if "--help" in line:
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main(words_of(line))
+    else:
+        run_command(line)
+
+
+@pytest.mark.usefixtures("_own_tables")
+def test_quick_commands_in_running_text_run(desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fill_folder(tmp_path, desk, "")
+    lines = list_whole_commands(is_quick=True)
+    assert {words_of(line)[0] for line in lines} >= {"calibrate", "datasets", "evaluate", "info", "models", "monitor"}
+    for line in lines:
+        run_in_text(line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", list_whole_commands(is_quick=False))
+@pytest.mark.usefixtures("_own_tables")
+def test_lasting_commands_in_running_text_run(line, desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fill_folder(tmp_path, desk, "code" if "functions" in line else "")
+    shrink_recipes(tmp_path / "recipes")
+    monkeypatch.setattr("mnagt.runs.recipes._shipped_file", lambda name: tmp_path / "recipes" / f"{name.lower()}.toml")
+    monkeypatch.setattr("webbrowser.open", lambda address: address.startswith("file:"))
+    if "runs/five" in line:
+        run_command("mnagt train my.csv --model gin --dim 8 --epochs 1 --ensemble 2 --out runs/five")
+    if "serve" in line:
+        monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+        with serve(line) as address:
+            assert httpx.get(address).status_code == 200
+    else:
+        run_in_text(line)
 
 
 # --- what takes processes, a service or a cluster ---
@@ -313,15 +434,8 @@ def shrink_recipes(folder: Path) -> None:
         (folder / source.name).write_text(text)
 
 
-SLOW_COMMANDS = [
-    page
-    for page, blocks in PAGES.items()
-    if page != "README" and any(part in line for block in blocks for line in block.lines() for part in SLOW)
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("page", SLOW_COMMANDS)
+@pytest.mark.parametrize("page", [page for page in PAGES if list_slow_lines(page)])
 @pytest.mark.usefixtures("_own_tables")
 def test_every_command_of_a_page_runs(page, desk, tmp_path, monkeypatch):
     """All lines of the page, those of the quick test too."""
@@ -336,7 +450,7 @@ def test_every_command_of_a_page_runs(page, desk, tmp_path, monkeypatch):
             if block.kind == "python" and page in (*TUTORIALS, "serving"):
                 run_python([shell.with_address(block)], page, {})
             for line in block.lines():
-                if not line.startswith(INSTALLS):
+                if not find_exceptions(line):
                     shell.run(shorten(line))
         for block in PAGES[page] if page == "serving" else ():
             if block.kind == "json" and "code" not in (body := json.loads(block.text)) and "1" not in body:

@@ -68,7 +68,7 @@ def test_the_readme_runs(tmp_path, monkeypatch, capsys):
     shutil.copytree(ROOT / "examples", "examples")
     for block in README:
         run_python([Block(block.kind, replace_all(block.text, SHORTER))], "README.md", {})
-    for command in (command for block in README if block.kind == "console" for command in block.commands()):
+    for command in (command for block in README for command in block.typed()):
         is_new = words_of(command)[0] == "train" and "--resume" not in command
         run_command(command, *(["--epochs", "2"] if is_new else []))
 
@@ -96,7 +96,7 @@ def test_tutorials_run(name, tmp_path, monkeypatch):
     shutil.copytree(ROOT / "examples", "examples")
     for block in TUTORIALS[name]:
         run_python([block], name, {})
-        for command in block.commands() if block.kind == "console" else ():  # those of sh: test_commands.py
+        for command in block.typed():  # those of sh: test_commands.py
             run_command(command, *QUICKER.get(words_of(command)[0], ()))
 
 

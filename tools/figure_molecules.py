@@ -7,7 +7,7 @@ from typing import Any
 from figure_ledgers import NOTHING, PLUS_MINUS, format_table, read_results
 
 METRICS = {"rocauc": "ROC-AUC, higher is better", "rmse": "RMSE, lower is better"}
-COMMANDS = {"mnagt train": "`mnagt train` (`mnagt-ensemble`)", "chemprop": "chemprop 2.3.1"}
+COMMANDS = {"mnagt train": "`mnagt-ensemble` (default)", "chemprop": "chemprop 2.3.1"}
 """What README calls the models."""
 
 
@@ -26,7 +26,7 @@ def build_molecule_tables() -> str:
 
 
 def build_molecule_tables_short() -> str:
-    """README: the same with a row for each model; sets are columns, which say how many seeds they have."""
+    """README: the same with a row for each model; sets are columns, with their seeds if these differ."""
     summary = read_results("molecule-tables-cpu.json")["summary"]
     ranks, sets = summary["mean_rank"], summary["sets"]
     best = {name: min(ranks, key=lambda model: each["rank"][model]) for name, each in sets.items()}
@@ -35,8 +35,12 @@ def build_molecule_tables_short() -> str:
         cells = [_describe_mean(each, model) for each in sets.values()]
         bold = [f"**{cell}**" if best[name] == model else cell for name, cell in zip(sets, cells, strict=True)]
         rows.append([COMMANDS.get(model, f"`{model}`"), *bold, f"{rank:.2f}"])
-    head = [f"{name} ({_find_metric(name)[0]}; {_count_seeds(each)})" for name, each in sets.items()]
-    return format_table(["", *head, "mean rank"], rows)
+    seeds = {_count_seeds(each) for each in sets.values()}
+    shared = seeds.pop() if len(seeds) == 1 else ""
+    head = [
+        f"{name} ({_find_metric(name)[0]}{'' if shared else f'; {_count_seeds(each)}'})" for name, each in sets.items()
+    ]
+    return format_table([shared and f"mean of {shared}", *head, "mean rank"], rows)
 
 
 def build_chemprop() -> str:

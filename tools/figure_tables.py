@@ -107,11 +107,7 @@ def build_fresh(parts: Sequence[tuple[str, str, str | None]] = FRESH) -> str:
 
 def build_accuracy() -> str:
     """README: our models beside the baselines that are above them or come near."""
-    models, sets, error = ["mnagt", "morgan-forest", "gin-virtual"], ["hiv", "bace", "bbbp"], "ogbg-molesol"
-    molecules = build_score_table(models, [*(f"ogbg-mol{name}" for name in sets), error], lower=[error])
-    molecules = molecules.replace(error, f"{error} (RMSE, less is better)")
-    parts = [part for part in FRESH if part[2] is None and part[1] != "mnagt-wl-attention"]
-    return f"{build_fresh(parts)}\n\n{molecules}"
+    return build_fresh([part for part in FRESH if part[2] is None and part[1] != "mnagt-wl-attention"])
 
 
 def build_table1() -> str:

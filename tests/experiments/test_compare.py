@@ -54,7 +54,7 @@ def test_a_perfect_score_excludes_no_model_whose_interval_holds_it():
     worse = compared("gin", 0.7, (0.6, 0.8), 1.0)
     found = compare_these(perfect, other, worse, compared(CONSTANT, 0.5, (0.5, 0.5)))
     assert [each.model for each in found.equals] == ["wl-linear", "mnagt-ensemble"]
-    assert "Their intervals hold this score" in found.verdict()
+    assert "their intervals hold this score" in found.verdict()
     assert "Use the fastest, mnagt-ensemble" in found.verdict()
 
 

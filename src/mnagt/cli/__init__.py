@@ -217,8 +217,8 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the chosen command gets its options, since some of them depend on the model."""
     parser = Parser(
         prog="mnagt",
-        description="Learn on whole graphs with multi-neighbourhood attention.",
-        epilog="`mnagt COMMAND --help` explains a command. Try: mnagt quickstart",
+        description="Trains models that predict something about whole graphs, such as molecules, and uses them.",
+        epilog="`mnagt COMMAND --help` explains a command. Begin with: mnagt quickstart, then mnagt train TABLE.csv",
     )
     parser.add_argument("--version", action="version", version=f"mnagt {__version__}")
     parser.add_argument(

@@ -9,12 +9,12 @@ from typing import Any
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.splits import Split
-from mnagt.errors import InputError
+from mnagt.errors import InputError, count, join_names
 from mnagt.experiments.chemprop import NAME as CHEMPROP
 from mnagt.experiments.chemprop import run_chemprop
 from mnagt.experiments.config import CompareConfig
 from mnagt.experiments.ledger import Ledger, trial_key
-from mnagt.experiments.trials import run_trials, with_seed
+from mnagt.experiments.trials import keep_dataset, run_trials, with_seed
 from mnagt.files import write_json, write_text
 from mnagt.graphs.molecules import are_molecules
 from mnagt.models.registry import MODELS
@@ -130,8 +130,8 @@ class Comparison:
         if not others:
             reason = "No other model lies within its interval: use" if ends else "Use"
             return f"{text} {reason} {best.model}."
-        where = "Their intervals hold this score, so they are" if self._is_without_width else "Within this interval, so"
-        same = f"{where} no worse as far as these graphs tell: {', '.join(others)}."
+        reason = "their intervals hold this score" if self._is_without_width else "within this interval"
+        same = f"Not clearly worse ({reason}): {', '.join(others)}."
         if CONSTANT in others:
             return f"{text} {same} That is no better than a constant."
         cost = f" ({choice.seconds:.1f} s to train; {best.model}: {best.seconds:.1f} s)" if choice is not best else ""
@@ -152,6 +152,7 @@ def compare(
         say: Called with each line of progress.
     """
     config, dataset = resolve_run(replace(config, model="mnagt"), None)
+    keep_dataset(config, dataset)
     if dataset.task.level == "node":
         raise InputError(
             "models are compared by one value of each graph, and these targets are of nodes; train them one by one: "
@@ -170,9 +171,11 @@ def compare(
         say(f"{trial.model}, {100 * share:.0f} % of the training graphs, seed {trial.train.seed}: {score}")
 
     recorded, keys = ledger.by_key(), {name: trial_key(trial) for name, trial in trials.items()}
-    for record in (recorded[key] for key in keys.values() if key in recorded):
+    finished = [recorded[key] for key in keys.values() if key in recorded]
+    for record in finished:
         if not matches_fingerprint(record.get("dataset"), dataset):
             raise InputError(f"{ledger.path}: {dataset.name} has changed since; compare into a new folder (--out)")
+    say(f"{count(len(trials) - len(finished), 'training')} to do, of {join_names(models)}")
     failed: dict[str, str] = {}
 
     def note_failure(trial: RunConfig, error: Exception) -> None:

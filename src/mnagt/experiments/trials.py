@@ -239,6 +239,11 @@ def _load(config: RunConfig) -> tuple[PackedDataset, dict[str, Any]]:
     return _LOADED[key]
 
 
+def keep_dataset(config: RunConfig, dataset: PackedDataset) -> None:
+    """Let the trials of this process have the data set of a run that is loaded already."""
+    _LOADED[repr(dataset_arguments(config))] = dataset, dataset_fingerprint(dataset)
+
+
 _LOADED: dict[str, tuple[PackedDataset, dict[str, Any]]] = {}
 
 

@@ -227,7 +227,7 @@ class DeletionCurve:
         An interval that ends within 0.005 of 1 is no better: its effect is too small to matter.
         """
         if self.interval is None:
-            return f"not comparable with chance for fewer than {MIN_GRAPHS} graphs"
+            return f"not compared with chance, which takes {MIN_GRAPHS} graphs or more"
         low, high = (round(end, 2) for end in self.interval)
         return "better than chance" if high < 1 else "worse than chance" if low > 1 else "no better than chance"
 

@@ -101,12 +101,11 @@ def explain_to(
         groups=groups,
     )
     write_text(out, page)
-    lines = [
-        f"{count(len(explanations), 'graph')} explained, {len(drawn)} of them drawn in {out}",
-        f"{count(zeroed.graphs, 'graph')} with nodes set to zero: the colours are {zeroed.verdict}",
-        "area ratio of the deletion check (below 1 is better than chance): "
-        f"{_describe_ratio(zeroed)} with nodes set to zero, {_describe_ratio(removed)} with nodes removed",
-    ]
+    lines = [f"{count(len(explanations), 'graph')} explained, {len(drawn)} of them drawn in {out}"]
+    lines.append(f"deletion check: the colours are {zeroed.verdict}")
+    if zeroed.interval is not None:
+        ratios = f"{_describe_ratio(zeroed)} with nodes set to zero, {_describe_ratio(removed)} with nodes removed"
+        lines.append(f"area ratio of {zeroed.graphs} graphs (below 1 is better than chance): {ratios}")
     return lines + _list_apart(trained, explanations, bool(described))
 
 
