@@ -19,15 +19,16 @@ import numpy as np
 MAX_SMILES_LENGTH = 10_000
 """Characters of a SMILES. RDKit takes minutes, and then days, over longer ones that nest deeply."""
 
-_HYBRIDS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
-_BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
+_HYBRIDS = {"SP": 0, "SP2": 1, "SP3": 2, "SP3D": 3, "SP3D2": 4}
+_BOND_TYPES = {"SINGLE": 0, "DOUBLE": 1, "TRIPLE": 2, "AROMATIC": 3}
 _ARROW = re.compile("(?<!-)>")
 """Between reactants, agents and products; ``->`` is a dative bond."""
 Kinds = defaultdict[tuple, int]
+Parse = Callable[[str], Any]
 Append = Callable[[Any, list[int], list[int], list[int]], None]
 _PLAIN = re.compile(r"(?:[A-Za-z0-9()=#%.-]++|\[(?:[BCNOPSFIbcnops]|Cl|Br|Si|Se|se)(?:H[0-9]?)?(?:[+-][0-9]?){0,2}\])+")
 """SMILES without stereo, metals and unusual bonds: no chirality, no stereo and single to triple or aromatic bonds."""
-_STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
+_STEREO = {"STEREONONE": 0, "STEREOZ": 1, "STEREOE": 2, "STEREOCIS": 3, "STEREOTRANS": 4, "STEREOANY": 5}
 
 
 def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
@@ -37,24 +38,24 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     ``ends`` (the first and last atom of each bond) have the rows of all, end to end. ``reasons`` are pairs of a row
     and why it is refused.
     """
-    from rdkit.Chem import MolFromSmiles
     from rdkit.rdBase import BlockLogs
 
     # RDKit is asked for one atom at a time, so this is where the time goes: each kind of atom or bond gets a
     # number when it first occurs, and only kinds are translated into columns.
     atom_kinds, bond_kinds = (defaultdict[tuple, int](count().__next__) for _ in range(2))
-    append_any, append_plain = _any_molecule(atom_kinds, bond_kinds), _plain_molecule(atom_kinds, bond_kinds)
+    for_any, for_plain = _any_molecule(atom_kinds, bond_kinds), _plain_molecule(atom_kinds, bond_kinds)
     atoms, bonds, ends, reasons = [], [], [], []
     sizes, bond_counts = [0] * len(smiles), [0] * len(smiles)
     with BlockLogs():
         for row, text in enumerate(smiles):
             reason = _refusal(text)
-            molecule = None if reason else MolFromSmiles(text)
+            parse, append = for_plain if _PLAIN.fullmatch(text) else for_any
+            molecule = None if reason else parse(text)
             if molecule is None or not molecule.GetNumAtoms():
                 reasons.append((row, reason or _problem(text)))
                 continue
             sizes[row], bond_counts[row] = molecule.GetNumAtoms(), molecule.GetNumBonds()
-            (append_plain if _PLAIN.fullmatch(text) else append_any)(molecule, atoms, bonds, ends)
+            append(molecule, atoms, bonds, ends)
     kinds = np.array([*map(_atom_row, atom_kinds)], np.int8).reshape(-1, 9)[atoms]
     sizes, bond_counts, ends = np.array(sizes, int), np.array(bond_counts, int), np.array(ends, np.int32).reshape(-1, 2)
     first = np.repeat(np.cumsum(sizes) - sizes, bond_counts)
@@ -71,9 +72,9 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _any_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
-    """Appends a molecule's atoms and bonds, as numbers of their kinds, and the atoms that each bond joins."""
-    from rdkit.Chem import Atom, Bond
+def _any_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> tuple[Parse, Append]:
+    """What reads a SMILES, and what appends atoms and bonds, as numbers of their kinds, and the ends of each bond."""
+    from rdkit.Chem import Atom, Bond, MolFromSmiles
 
     number, chirality, charge = Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetFormalCharge
     hydrogens, radicals, hybrid = Atom.GetTotalNumHs, Atom.GetNumRadicalElectrons, Atom.GetHybridization
@@ -92,12 +93,12 @@ def _any_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
             bonds.append(bond_kinds[kind(b), stereo(b), is_conjugated(b)])
             ends += first(b), last(b)
 
-    return append
+    return MolFromSmiles, append
 
 
-def _plain_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
-    """The same for ``_PLAIN`` SMILES. Getters that give an enum take three times as long as others: one is needed."""
-    from rdkit.Chem import Atom, Bond, BondStereo, BondType, ChiralType
+def _plain_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> tuple[Parse, Append]:
+    """The same for ``_PLAIN`` SMILES: no hydrogens to remove, no stereo to assign, and one slow getter (of an enum)."""
+    from rdkit.Chem import Atom, Bond, BondStereo, BondType, ChiralType, MolFromSmiles, SanitizeMol, SmilesParserParams
 
     number, charge, hydrogens = Atom.GetAtomicNum, Atom.GetFormalCharge, Atom.GetTotalNumHs
     radicals, hybrid = Atom.GetNumRadicalElectrons, Atom.GetHybridization
@@ -106,6 +107,12 @@ def _plain_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
     first, last = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
     types = {1.0: BondType.SINGLE, 1.5: BondType.AROMATIC, 2.0: BondType.DOUBLE, 3.0: BondType.TRIPLE}
     achiral, no_stereo = ChiralType.CHI_UNSPECIFIED, BondStereo.STEREONONE
+    parser = SmilesParserParams()
+    parser.sanitize = parser.removeHs = False
+
+    def parse(text: str) -> Any:
+        molecule = MolFromSmiles(text, parser)
+        return molecule if molecule and not SanitizeMol(molecule, catchErrors=True) else None
 
     def append(molecule: Any, atoms: list[int], bonds: list[int], ends: list[int]) -> None:
         for a in map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())):
@@ -115,7 +122,7 @@ def _plain_molecule(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
             bonds.append(bond_kinds[types[order(b)], no_stereo, is_conjugated(b)])
             ends += first(b), last(b)
 
-    return append
+    return parse, append
 
 
 def reaction_rows(reactions: Sequence[str]) -> dict[str, Any]:
@@ -270,7 +277,7 @@ def _atom_row(kind: tuple[Any, ...]) -> tuple[int, ...]:
         charge + 5 if -5 <= charge <= 5 else 11,
         min(hydrogens, 9),
         min(radicals, 5),
-        _index(_HYBRIDS, hybrid.name, 5),
+        _HYBRIDS.get(hybrid.name, 5),
         is_aromatic,
         is_in_ring,
     )
@@ -278,11 +285,7 @@ def _atom_row(kind: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _bond_row(kind: tuple[Any, ...]) -> tuple[int, ...]:
     bond_type, stereo, is_conjugated = kind
-    return _index(_BOND_TYPES, bond_type.name, 4), _index(_STEREO, stereo.name, 5), is_conjugated
-
-
-def _index(names: tuple[str, ...], name: str, otherwise: int) -> int:
-    return names.index(name) if name in names else otherwise
+    return _BOND_TYPES.get(bond_type.name, 4), _STEREO.get(stereo.name, 5), is_conjugated
 
 
 def _refusal(text: str) -> str | None:
@@ -306,10 +309,9 @@ def _problem(text: str) -> str:
     unchecked = MolFromSmiles(text, sanitize=False)
     if unchecked is None:
         return "not a SMILES"
-    try:
+    problems = []
+    with suppress(RuntimeError):  # RDKit trips over some of what it is to explain
         problems = [" ".join(problem.Message().split()) for problem in DetectChemistryProblems(unchecked)]
-    except RuntimeError:  # RDKit trips over some of what it is to explain
-        problems = []
     return problems[0] if problems else "no molecule"
 
 
