@@ -66,11 +66,13 @@ def test_all_molecules_have_the_official_rows_and_the_official_split(data_root, 
         assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
 
 
-PLAIN = """
-    CC=CC1CC1 CN(=O)=O CN=N#N c1ccn(=O)cc1 [CH3] [O]O [O-][N+](=O)c1ccccc1 C[N+](C)(C)C.[Cl-] OCl(=O)(=O)=O
-    c1cc[nH]c1 c1cc[se]c1 C1CC2CCC1CC2 CS(=O)(=O)c1ccc2c(c1)OCO2 C12C3C4C1C5C2C3C45 B(O)O [SiH4] CP(=O)(O)O
-    N#CC=C=C c1cccc1 CN(C)(C)C C1CC C=(C CC%12CC%12 [H] n1cccc1 F C(C)(C)(C)(C)C c1ccccc1c [CH5] O=C=O.[Cl+3]
-""".split()
+PLAIN = [
+    "CC=CC1CC1", "CN(=O)=O", "CN=N#N", "c1ccn(=O)cc1", "[CH3]", "[O]O", "[O-][N+](=O)c1ccccc1",
+    "C[N+](C)(C)C.[Cl-]", "OCl(=O)(=O)=O", "c1cc[nH]c1", "c1cc[se]c1", "C1CC2CCC1CC2",
+    "CS(=O)(=O)c1ccc2c(c1)OCO2", "C12C3C4C1C5C2C3C45", "B(O)O", "[SiH4]", "CP(=O)(O)O", "N#CC=C=C", "c1cccc1",
+    "CN(C)(C)C", "C1CC", "C=(C", "CC%12CC%12", "[H]", "n1cccc1", "F", "C(C)(C)(C)(C)C", "c1ccccc1c", "[CH5]",
+    "O=C=O.[Cl+3]",
+]  # fmt: skip
 
 
 def test_plain_smiles_give_the_rows_that_all_others_give(monkeypatch):
