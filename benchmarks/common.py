@@ -15,6 +15,9 @@ from typing import Any
 
 from mnagt.version import __version__
 
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
+"""What seconds are counted by; the processor's where other work runs on the machine."""
+
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=description)

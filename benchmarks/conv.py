@@ -27,7 +27,6 @@ import argparse
 import copy
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,7 +62,6 @@ MEMORY = {"cpu": {}, "cuda": {256: 0.5}}
 """Its peak memory over that of ``gps``, at most."""
 PRECISIONS = {"cpu": {"fp32": "highest"}, "cuda": {"fp32": "highest", "tf32": "high"}}
 """How matrices are multiplied."""
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 
 
 class Local(nn.Module):
@@ -180,7 +178,7 @@ def draw(graphs: list[Data], batch_size: int, batches: int) -> list[Any]:
 def time_steps(
     graphs: list[Data], batch_size: int, names: Sequence[str], options: argparse.Namespace, device: torch.device
 ) -> dict[str, Any]:
-    variants, clock = {name: Steps(name, device) for name in names}, CLOCKS[options.clock]
+    variants, clock = {name: Steps(name, device) for name in names}, common.CLOCKS[options.clock]
     totals = dict.fromkeys(variants, 0.0)
     batches = [data.to(device) for data in draw(graphs, batch_size, BATCH_SIZES[device.type][batch_size])]
     for data in batches:
@@ -260,7 +258,9 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=THREADS, help="threads of a CPU")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: on a machine that does other work")
+    parser.add_argument(
+        "--clock", choices=common.CLOCKS, default="wall", help="processor: on a machine that does other work"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="steps timed of each variant on each batch")
     parser.add_argument(
         "--sizes", nargs="+", type=int, choices=BATCH_SIZES["cuda"], help="graphs of a batch, if not all"

@@ -9,7 +9,7 @@ turns, an epoch each; a figure is the median.
 'padded' is the same model with the same weights at the start. Before anything is timed, both train for a few steps on
 small batches, with nothing dropped and in double precision on a CPU, and the losses are compared: they are the same
 training. (In single precision rounding pulls them apart within steps, as it does our own runs with graphs in another
-order.)
+order.) On a machine that does other work ``--clock processor --threads 1`` counts processor time.
 
 On a GPU ours trains in bf16, and in tf32 beside it; the peers in ``--precision``, by default tf32, in which they are
 faster than in bf16. Peak memory is that of a process of its own for each, from before it is built to the end of its
@@ -258,7 +258,7 @@ def measure(name: str, options: Any, kind: str) -> dict[str, Any]:
     epochs = {row: time_epoch(contest.variant(row), options.device) for row in rows}
     for epoch in epochs.values():
         epoch()
-    seconds = common.medians(epochs, options.rounds, WARM_UP[kind])
+    seconds = common.medians(epochs, options.rounds, WARM_UP[kind], common.CLOCKS[options.clock])
     steps = len(contest.split.train) // BATCH_SIZES[name]
     variants = {
         row: {"ms": 1000 * took / steps, "speed_up": took / seconds["mnagt"], **memory[row]}
@@ -308,11 +308,15 @@ def main() -> None:
     parser.add_argument("--batches", type=int, help="batches an epoch, at most [all; of COLLAB 4, 24 on a GPU]")
     parser.add_argument("--rounds", type=int, default=3, help="epochs timed of each")
     parser.add_argument("--workers", type=int, default=0, help="processes of each DataLoader")
+    parser.add_argument("--threads", type=int, default=THREADS, help="threads of a CPU")
+    parser.add_argument(
+        "--clock", choices=common.CLOCKS, default="wall", help="processor: on a machine that does other work"
+    )
     options = parser.parse_args()
     device = pick_device(options.device)
     options.device = str(device)
     options.precision = options.precision or ("fp32" if device.type == "cpu" else "tf32")
-    torch.set_num_threads(THREADS if device.type == "cpu" else torch.get_num_threads())
+    torch.set_num_threads(options.threads if device.type == "cpu" else torch.get_num_threads())
 
     print(f"{device_name(device)}; attention: {active_backend(device)}\n")
     settings = {
@@ -322,7 +326,7 @@ def main() -> None:
         "device": device_name(device),
         "attention": active_backend(device),
     }
-    counts = {"precision": options.precision, "rounds": options.rounds, "workers": options.workers}
+    counts = {name: getattr(options, name) for name in ("precision", "clock", "threads", "rounds", "workers")}
     figures = {} if options.out is None or not options.out.exists() else json.loads(options.out.read_text())["epochs"]
     for name in options.data:
         figures[name] = measure(name, options, device.type)

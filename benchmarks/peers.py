@@ -6,11 +6,12 @@ are the published designs at the same width, depth, heads and head, as their pub
 - ``Gps``: PyTorch Geometric's ``GPSConv`` around a ``GINConv`` (Rampášek et al., 2022);
 - ``GraphTrans``: a GIN, then PyTorch's own ``TransformerEncoder`` with a CLS token (Wu et al., 2021), padded by
   ``to_dense_batch`` where its authors loop over the graphs;
-- ``Sat``: queries and keys from a GNN, softmax by scatter over all pairs of each graph's nodes (Chen et al., 2022).
+- ``Sat``: queries and keys from a GNN, softmax by scatter over all pairs of each graph's nodes (Chen et al., 2022);
+- ``Gin``: no transformer but a plain GIN, so wide that it has as many weights as ours without its table of subtrees.
 
-Ours attends through three kernels a layer and takes three message-passing steps; these attend once, after one step
-(``Sat``: two), count no subtrees, and are that much smaller. Nothing is dropped but ours' subtrees, as by default:
-PyTorch then has its fused attention to offer.
+Ours attends through three kernels a layer and takes three message-passing steps; the transformers attend once, after
+one step (``Sat``: two), count no subtrees, and are that much smaller. Nothing is dropped but ours' subtrees, as
+by default: PyTorch then has its fused attention to offer.
 
 Nodes carry what our models read: one-hot labels where there are labels (as ``TUDataset`` keeps them), else their
 degree as a number for an embedding, which is leaner than the 492 one-hot columns that COLLAB would need.
@@ -40,6 +41,7 @@ with warnings.catch_warnings():
     from torch_geometric.utils import softmax, to_dense_batch
 
 DIM, DEPTH, HEADS, MAX_HOP = 64, 4, 2, 2
+GIN_DIM = 208
 DEGREES = 513
 """Embeddings of degrees, as ours."""
 
@@ -65,13 +67,13 @@ def pyg_list(dataset: PackedDataset, graphs: Tensor | None = None, extra: tuple[
     return some
 
 
-def encoder(labels: int) -> nn.Module:
+def encoder(labels: int, dim: int = DIM) -> nn.Module:
     """Vectors from one-hot labels, or from degrees where there are none."""
-    return nn.Linear(labels, DIM) if labels else nn.Embedding(DEGREES, DIM)
+    return nn.Linear(labels, dim) if labels else nn.Embedding(DEGREES, dim)
 
 
-def gin_conv() -> GINConv:
-    return GINConv(nn.Sequential(nn.Linear(DIM, DIM), nn.BatchNorm1d(DIM), nn.ReLU(), nn.Linear(DIM, DIM)))
+def gin_conv(dim: int = DIM) -> GINConv:
+    return GINConv(nn.Sequential(nn.Linear(dim, dim), nn.BatchNorm1d(dim), nn.ReLU(), nn.Linear(dim, dim)))
 
 
 class Padded(nn.Module):
@@ -310,5 +312,24 @@ class PairAttention(MessagePassing):
         return softmax(score, index, num_nodes=size_i)[..., None] * value_j
 
 
-PEERS: dict[str, type[Gps | GraphTrans | Sat]] = {"gps": Gps, "graphtrans": GraphTrans, "sat": Sat}
+class Gin(nn.Module):
+    """``GINConv`` after ``GINConv``, each with BatchNorm and ReLU after it."""
+
+    reads = ()
+
+    def __init__(self, labels: int, outputs: int) -> None:
+        super().__init__()
+        self.encoder = encoder(labels, GIN_DIM)
+        self.convs = nn.ModuleList(gin_conv(GIN_DIM) for _ in range(DEPTH))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(GIN_DIM) for _ in range(DEPTH))
+        self.head = plain(make_head("mlp", GIN_DIM, GIN_DIM, outputs))
+
+    def forward(self, data: Any) -> Tensor:
+        x = self.encoder(data.x)
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = norm(conv(x, data.edge_index)).relu()
+        return self.head(global_add_pool(x, data.batch, data.num_graphs))
+
+
+PEERS: dict[str, type[Gps | GraphTrans | Sat | Gin]] = {"gps": Gps, "graphtrans": GraphTrans, "sat": Sat, "gin": Gin}
 """Each is built from the number of node labels and of outputs."""

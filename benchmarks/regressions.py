@@ -11,7 +11,6 @@ On an idle machine ``--clock wall`` also sees time that is spent waiting.
 
 import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -31,7 +30,6 @@ from mnagt.models.registry import build_model
 from mnagt.runs.config import TrainConfig
 
 EXPECTED = Path(__file__).with_name("expected.json")
-CLOCKS = {"processor": time.process_time, "wall": time.perf_counter}
 AGAIN = 2
 """Times that a pair which seems slower is measured once more."""
 SMALLEST_BAND = 0.1
@@ -150,7 +148,7 @@ def measure(pairs: Mapping[str, Callable[[], Pair]], rounds: int, clock: str = "
     """For each pair, the time of ours over the peer's, each in its fastest round."""
     found = {}
     for name, make in pairs.items():
-        seconds = common.take_turns(make()._asdict(), rounds, warm_up=2, clock=CLOCKS[clock])
+        seconds = common.take_turns(make()._asdict(), rounds, warm_up=2, clock=common.CLOCKS[clock])
         found[name] = min(seconds["ours"]) / min(seconds["peer"])
     return found
 
@@ -195,7 +193,7 @@ def check(
 def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--clock", choices=CLOCKS, default="processor")
+    parser.add_argument("--clock", choices=common.CLOCKS, default="processor")
     parser.add_argument("--expected", type=Path, default=EXPECTED, help="ratios and bands")
     parser.add_argument("--update", action="store_true", help="store what is measured now")
     parser.add_argument("--repeats", type=int, default=5, help="measurements from which --update takes the bands")

@@ -3,12 +3,13 @@
 ``MNAGT_DATA`` names the folder that holds ogbg_molhiv. Seconds count from the list of SMILES to the graphs, the start
 of the processes included; those of ours are packed, sorted and ready for batches. The variants take turns. All of
 molhiv is then read once more, by one process a core. One process of ours and ``from_smiles`` are also compared by the
-processor's time, which what else the machine does changes less.
+processor's time, which what else the machine does changes less; on a busy machine ``--processor`` measures that alone.
 """
 
 import os
 import time
 import warnings
+from collections.abc import Callable, Mapping
 
 import common
 
@@ -33,6 +34,7 @@ def from_smiles(smiles: list[str]) -> list[object]:
 
 def main() -> None:
     parser = common.parser(__doc__)
+    parser.add_argument("--processor", action="store_true", help="only what is measured in processor time")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", ".*torch.jit.script.*", DeprecationWarning)
     table = read_table(common.data_file("ogbg_molhiv/mapping/mol.csv.gz"))
@@ -43,12 +45,24 @@ def main() -> None:
         "mnagt, 1 process": lambda: read_smiles(some, workers=1),
         f"mnagt, {cores} processes": lambda: read_smiles(some, workers=cores),
     }
-    seconds = common.medians(variants, ROUNDS, warm_up=1)
-    rows = {name: {"per_second": SAMPLE / taken} for name, taken in seconds.items()}
     one_process = {name: variants[name] for name in ("pyg from_smiles", "mnagt, 1 process")}
-    for name, taken in common.medians(one_process, ROUNDS, warm_up=0, clock=time.process_time).items():
-        rows[name]["per_processor_second"] = SAMPLE / taken
+    taken = common.medians(one_process, ROUNDS, warm_up=1, clock=time.process_time)
+    rows = {name: {"per_processor_second": SAMPLE / taken[name]} for name in one_process}
     pyg, ours = (rows[name]["per_processor_second"] for name in one_process)
+    print(f"by processor time, one process: {ours:,.0f} a second for {pyg:,.0f}, {ours / pyg:.2f}x")
+    missed = [f"{ours / pyg:.2f}x from_smiles a process, {PER_PROCESS:g}x wanted"] if ours < PER_PROCESS * pyg else []
+    if not options.processor:
+        missed += time_by_the_clock(variants, smiles, cores, rows)
+    common.write(options.out, {"data": "ogbg_molhiv", "sample": SAMPLE, "readers": rows})
+    common.exit_if_missed(missed)
+
+
+def time_by_the_clock(
+    variants: Mapping[str, Callable[[], object]], smiles: list[str], cores: int, rows: dict[str, dict[str, float]]
+) -> list[str]:
+    """Adds molecules a second to ``rows``; a line for each target that is missed."""
+    for name, taken in common.medians(variants, ROUNDS, warm_up=0).items():
+        rows.setdefault(name, {})["per_second"] = SAMPLE / taken
     start = time.perf_counter()
     found = read_smiles(smiles, workers=cores)
     taken = time.perf_counter() - start
@@ -56,13 +70,9 @@ def main() -> None:
     for name, row in rows.items():
         speed_up = row["per_second"] / rows["pyg from_smiles"]["per_second"]
         print(f"{name:24}{row['per_second']:9,.0f} molecules/s{speed_up:7.1f}x")
-    print(f"by processor time, one process: {ours:,.0f} a second for {pyg:,.0f}, {ours / pyg:.2f}x")
     print(f"all of molhiv: {taken:.1f} s, {len(found.refused)} of {len(smiles):,} refused by RDKit")
-    common.write(options.out, {"data": "ogbg_molhiv", "sample": SAMPLE, "readers": rows})
     best = rows[f"mnagt, {cores} processes"]["per_second"]
-    missed = [f"{best:,.0f} molecules/s, {TARGET:,} wanted"] if best < TARGET else []
-    missed += [f"{ours / pyg:.2f}x from_smiles a process, {PER_PROCESS:g}x wanted"] if ours < PER_PROCESS * pyg else []
-    common.exit_if_missed(missed)
+    return [f"{best:,.0f} molecules/s, {TARGET:,} wanted"] if best < TARGET else []
 
 
 if __name__ == "__main__":

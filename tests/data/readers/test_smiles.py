@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import re
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnagt.data.cache import load_packed, save_packed
+from mnagt.data.readers import rdkit_worker
 from mnagt.data.readers.ogb import read_ogb
 from mnagt.data.readers.rdkit_worker import MAX_SMILES_LENGTH, graph_rows
 from mnagt.data.readers.smiles import FEATURES, get_smiles, read_smiles, scaffold_split
@@ -62,6 +64,25 @@ def test_all_molecules_have_the_official_rows_and_the_official_split(data_root, 
     ours, theirs = scaffold_split(get_smiles(found.graphs)), official_split(known.official)
     for part in PARTS:
         assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
+
+
+PLAIN = [
+    "CC=CC1CC1", "CN(=O)=O", "CN=N#N", "c1ccn(=O)cc1", "[CH3]", "[O]O", "[O-][N+](=O)c1ccccc1",
+    "C[N+](C)(C)C.[Cl-]", "OCl(=O)(=O)=O", "c1cc[nH]c1", "c1cc[se]c1", "C1CC2CCC1CC2",
+    "CS(=O)(=O)c1ccc2c(c1)OCO2", "C12C3C4C1C5C2C3C45", "B(O)O", "[SiH4]", "CP(=O)(O)O", "N#CC=C=C", "c1cccc1",
+    "CN(C)(C)C", "C1CC", "C=(C", "CC%12CC%12", "[H]", "n1cccc1", "F", "C(C)(C)(C)(C)C", "c1ccccc1c", "[CH5]",
+    "O=C=O.[Cl+3]",
+]  # fmt: skip
+
+
+def test_plain_smiles_give_the_rows_that_all_others_give(monkeypatch):
+    smiles = [*PLAIN, *GOOD, *BAD]
+    assert sum(rdkit_worker._PLAIN.fullmatch(text) is not None for text in smiles) > 30
+    fast = graph_rows(smiles)
+    monkeypatch.setattr(rdkit_worker, "_PLAIN", re.compile("(?!)"))
+    for name, column in graph_rows(smiles).items():
+        assert (fast[name] == column) if name == "reasons" else (fast[name].tolist() == column.tolist()), name
+    assert len(fast["reasons"]) > len(BAD)
 
 
 ALLOWED = {

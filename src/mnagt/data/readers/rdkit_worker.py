@@ -43,18 +43,19 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
     # RDKit is asked for one atom at a time, so this is where the time goes: each kind of atom or bond gets a
     # number when it first occurs, and only kinds are translated into columns.
     atom_kinds, bond_kinds = (defaultdict[tuple, int](count().__next__) for _ in range(2))
-    append = _make_append(atom_kinds, bond_kinds)
+    append, parse_plain = _make_append(atom_kinds, bond_kinds), _make_plain_parser()
     atoms, bonds, ends, reasons = [], [], [], []
     sizes, bond_counts = [0] * len(smiles), [0] * len(smiles)
     with BlockLogs():
         for row, text in enumerate(smiles):
             reason = _refusal(text)
-            molecule = None if reason else MolFromSmiles(text)
+            is_plain = _PLAIN.fullmatch(text) is not None
+            molecule = None if reason else parse_plain(text) if is_plain else MolFromSmiles(text)
             if molecule is None or not molecule.GetNumAtoms():
                 reasons.append((row, reason or _problem(text)))
                 continue
             sizes[row], bond_counts[row] = molecule.GetNumAtoms(), molecule.GetNumBonds()
-            append(molecule, _PLAIN.fullmatch(text) is not None, atoms, bonds, ends)
+            append(molecule, is_plain, atoms, bonds, ends)
     kinds = np.array([*map(_atom_row, atom_kinds)], np.int8).reshape(-1, 9)[atoms]
     sizes, bond_counts, ends = np.array(sizes, int), np.array(bond_counts, int), np.array(ends, np.int32).reshape(-1, 2)
     first = np.repeat(np.cumsum(sizes) - sizes, bond_counts)
@@ -69,6 +70,20 @@ def graph_rows(smiles: Sequence[str]) -> dict[str, Any]:
         "ends": ends,
         "reasons": reasons,
     }
+
+
+def _make_plain_parser() -> Callable[[str], Any]:
+    """``MolFromSmiles`` for ``_PLAIN`` SMILES, which have no hydrogens to remove and no stereo to assign."""
+    from rdkit.Chem import MolFromSmiles, SanitizeMol, SmilesParserParams
+
+    parser = SmilesParserParams()
+    parser.sanitize = parser.removeHs = False
+
+    def parse(text: str) -> Any:
+        molecule = MolFromSmiles(text, parser)
+        return molecule if molecule and not SanitizeMol(molecule, catchErrors=True) else None
+
+    return parse
 
 
 def _make_append(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
