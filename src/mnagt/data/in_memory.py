@@ -11,15 +11,17 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, GraphTable
+from mnagt.data.readers.list_targets import count_items, with_list_targets
 from mnagt.data.readers.pyg_graphs import read_pyg
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.split_columns import encode_groups
-from mnagt.data.readers.text_table import find_level, read_node_targets, read_targets
+from mnagt.data.readers.text_table import find_level, read_targets
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.pyg_fields import log_once
 from mnagt.tasks import SingleLabel, Task, Unlabelled
+from mnagt.tasks.base import Level
 
 _KINDS = "SMILES (or tuples of them), graphs of networkx, `Data` of PyTorch Geometric, a GraphBatch or a PackedDataset"
 _DEFAULT_NAME = "these graphs"
@@ -43,7 +45,8 @@ def from_graphs(
         targets: A value, or a row of values, for each graph; or the name of the attribute of graphs that holds it.
             By default their ``y``, if they have one.
         task: As for ``read_molecules``; 'auto' guesses it from ``targets``. Integers in ``y`` of PyTorch Geometric
-            are classes. 'node-regression' takes a list of numbers for each graph, one for each node (atom).
+            are classes. 'node-regression' takes a list of numbers for each graph, one for each node (atom);
+            'edge-regression', of SMILES, one for each bond in the order of RDKit's ``GetBonds()``.
         groups: A value for each graph, for a group split.
         columns: The attributes of nodes and edges to read, by kind ('node_labels', ...); None for all. Those of
             PyTorch Geometric are 'x/0' (a column), 'x/0:7' (a one-hot vector) or 'x' (all columns).
@@ -58,7 +61,7 @@ def from_graphs(
     (2, ('path', 'ring'))
     """
     target = targets if isinstance(targets, str) else TARGET if targets is None else None
-    read = _read(graphs, name, target=target, columns=columns, of_nodes=find_level(task) == "node")
+    read = _read(graphs, name, target=target, columns=columns, level=find_level(task))
     dataset, values = read.dataset, read.targets if target else targets
     if isinstance(targets, str) and values is None:
         raise InputError(f"the graphs have no attribute {targets!r} to take targets from; name another one")
@@ -84,8 +87,8 @@ def _add_targets(
     if isinstance(values, Tensor) and values[:1].numel() == 1:
         values = values.flatten()
     is_class = target and isinstance(values, Tensor) and values.dim() == 1 and not values.is_floating_point()
-    if find_level(task) == "node":
-        return _add_node_targets(dataset, values, target, task)
+    if find_level(task) != "graph":
+        return _add_list_targets(dataset, values, target, task)
     table = _to_table(target or TARGET, values, len(dataset), target or "targets")
     if is_optional and task == "auto" and all(len(set(column)) < 2 for column in table.columns.values()):
         notes.append(f"{target} is the same in all graphs, and no target")
@@ -98,22 +101,21 @@ def _add_targets(
     return replace(dataset, task=task, targets=values)
 
 
-def _add_node_targets(
+def _add_list_targets(
     dataset: PackedDataset, values: Sequence[Any] | Tensor, target: str | None, task: str | Task
 ) -> PackedDataset:
-    """The data set with a number for each node: a list for each graph, or a tensor with those of all graphs."""
-    label, sizes = target or "targets", dataset.sizes.tolist()
+    """The data set with a number for each node or edge: a list for each graph, or a tensor with those of all."""
+    label, sizes = target or "targets", count_items(dataset, find_level(task)).tolist()
     if isinstance(values, Tensor) and values.numel() == len(values) == sum(sizes):
         values = values.flatten().split(sizes)
     lists = [_to_python(each) for each in values]
     texts = ["" if each is None else str(each) for each in lists]
     table = _to_table(target or TARGET, texts, len(dataset), label)
     names = (target or TARGET,)
-    found, _, has_target = read_targets(table, names, task, may_be_of_nodes=True)
+    found, _, has_target = read_targets(table, names, task, may_be_lists=True)
     for row in np.flatnonzero(~has_target).tolist():
         raise InputError(f"{table.locate(row)}: no target; leave the graph out")
-    nodes = "nodes" if dataset.texts is None else "atoms"
-    return replace(dataset, task=found, targets=read_node_targets(found, table, names, sizes, nodes))
+    return with_list_targets(replace(dataset, task=found), table, names)
 
 
 def read_graphs(
@@ -153,7 +155,7 @@ def _read(
     *,
     target: str | None = None,
     columns: Any = None,
-    of_nodes: bool = False,
+    level: Level = "graph",
     **of_model: Any,
 ) -> _Graphs:
     """``target`` is the attribute with the targets that graphs carry, or their nodes; None to read none."""
@@ -176,7 +178,7 @@ def _read(
             return _Graphs(_pack_networkx(items, columns, title), values, [])
         case _:
             title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
-            if not of_nodes:
+            if level != "node":
                 return _Graphs(*read_pyg(items, title, target=target, columns=columns, **of_model))
             dataset, _, notes = read_pyg(items, title, columns=columns)
             return _Graphs(dataset, None if target is None else _cat_node_targets(items, target), notes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -12,6 +12,7 @@ from mnagt.errors import InputError
 from mnagt.graphs.features import Features
 from mnagt.models.registry import build_model
 from mnagt.nn.graph_model import GraphModel
+from mnagt.tasks.base import Level
 
 
 def build_or_explain(
@@ -19,7 +20,7 @@ def build_or_explain(
     settings: Mapping[str, Any],
     features: Features,
     outputs: int,
-    level: Literal["graph", "node"] = "graph",
+    level: Level = "graph",
 ) -> GraphModel:
     """As ``build_model``; where PyTorch refuses a setting or lacks memory, an error that names the model."""
     try:
