@@ -8,7 +8,16 @@ from mnagt.plugins import load_plugins
 
 Entry = TypeVar("Entry")
 
-TASK_CHOICES = ["auto", "single-label", "multi-label", "regression", "censored-regression", "mixed", "node-regression"]
+TASK_CHOICES = [
+    "auto",
+    "single-label",
+    "multi-label",
+    "regression",
+    "censored-regression",
+    "mixed",
+    "node-regression",
+    "edge-regression",
+]
 """What the setting ``task`` may be: 'auto', and tasks whose targets columns hold. ``register_task`` adds one."""
 
 

@@ -14,8 +14,9 @@ from mnagt import RunConfig, SplitConfig, evaluate, load_dataset
 from mnagt.cli import main
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.fingerprint_splits import butina_clusters, kennard_stone_order, kmeans_clusters, morgan_bits
+from mnagt.data.readers.smiles import find_scaffolds, get_smiles
 from mnagt.data.readers.split_columns import SplitColumn
-from mnagt.data.splits import PARTS, Split
+from mnagt.data.splits import PARTS, Split, group_folds
 from mnagt.data.table_config import TableConfig
 from mnagt.errors import InputError
 from mnagt.experiments.ledger import Ledger, trial_key
@@ -87,6 +88,32 @@ def test_a_molecule_is_in_one_part_of_every_split(kind, copies):
         assert sorted(graph for name in PARTS for graph in getattr(split, name).tolist()) == list(range(33))
         assert is_in_one_part(split, copies)
         assert make_split(SplitConfig(kind, seed=seed, folds=5), copies).to_dict() == split.to_dict()
+
+
+@pytest.mark.parametrize("kind", ["scaffold", "random-scaffold", "scaffold-folds"])
+def test_a_scaffold_is_in_one_part(kind, copies):
+    scaffolds = find_scaffolds(get_smiles(copies))
+    first = [scaffolds[graph] for graph in copies.same_as.tolist()]
+    for fold in range(5 if kind == "scaffold-folds" else 1):
+        part = make_split(SplitConfig(kind, folds=5, fold=fold), copies).to_parts(33).tolist()
+        assert len({*zip(first, part, strict=True)}) == len({*first}) > 5
+
+
+def test_seeds_draw_scaffolds_and_folds_of_them(copies):
+    for kind in ("random-scaffold", "scaffold-folds"):
+        tested = {tuple(make_split(SplitConfig(kind, seed=seed, folds=5), copies).test.tolist()) for seed in range(5)}
+        assert len(tested) > 1
+    assert choose_split(SplitConfig("scaffold-folds", folds=5, fold=1), copies).name == "scaffold-folds, fold 1 of 5"
+
+
+def test_folds_are_of_similar_size_and_need_as_many_groups():
+    groups = torch.tensor([0] * 7 + [2] * 5 + [5] * 4 + [1, 3, 4, 4])
+    folds = group_folds(groups, 4, seed=0)
+    assert sorted(len(split.test) for split in folds) == [4, 4, 5, 7]
+    assert sorted(torch.cat([split.test for split in folds]).tolist()) == list(range(20))
+    assert all(split.valid.tolist() == folds[(i + 1) % 4].test.tolist() for i, split in enumerate(folds))
+    with pytest.raises(InputError, match="the number of groups, 6, got 7"):
+        group_folds(groups, 7, seed=0)
 
 
 def test_groups_that_share_a_molecule_stay_together(copies):

@@ -15,6 +15,7 @@ from mnagt.tasks import (
     TASKS,
     UNCERTAINTIES,
     CensoredRegression,
+    EdgeRegression,
     Evidential,
     MeanVariance,
     Mixed,
@@ -49,6 +50,7 @@ CASES: dict[str, tuple[Task, torch.Tensor]] = {
         ),
     ),
     "node-regression": (NodeRegression(("n", "m")), torch.arange(2.0 * GRAPHS).reshape(-1, 2).sin() * 3 + 2),
+    "edge-regression": (EdgeRegression(("n", "m")), torch.arange(2.0 * GRAPHS).reshape(-1, 2).cos() * 2 + 1),
     "mean-variance": (
         MeanVariance(("k", "l")),
         torch.randn(GRAPHS, 2, generator=torch.Generator().manual_seed(2)) * 5 - 2,
@@ -185,7 +187,7 @@ def test_every_task_can_be_calibrated(case):
     task, target, output = case
     if not task.is_labelled:
         return
-    if task.level == "node":
+    if task.level != "graph":
         with pytest.raises(InputError, match=f"the task is {task.kind}"):
             fit_calibration(task, output, target)
         return
@@ -209,7 +211,7 @@ def test_prediction_sets_have_a_row_for_each_graph_or_are_refused(case):
 
 def test_every_prediction_has_an_output_to_explain(case):
     task, _, output = case
-    if not task.is_labelled or task.level == "node":
+    if not task.is_labelled or task.level != "graph":
         with pytest.raises(InputError, match=r"nothing to explain|explanations are for one value of each graph"):
             task.explained_outputs(output)
         return
@@ -255,6 +257,7 @@ TEXTS = {
     "censored-regression": ["<1.5", ">= -2", "", "1e3"],
     "mixed": ["1.5", "-2", "", "1e3"],
     "node-regression": ["[1.5]", "-2", "", "(1e3)"],
+    "edge-regression": ["1.5", "[-2]", "", "(1e3)"],
 }
 PARSED = {
     "single-label": [0, 1, -100, 0],
@@ -263,6 +266,7 @@ PARSED = {
     "censored-regression": [1.5, -2, math.nan, 1000, -1, 1, math.nan, 0],
     "mixed": [1.5, -2, math.nan, 1000],
     "node-regression": [1.5, -2, math.nan, 1000],
+    "edge-regression": [1.5, -2, math.nan, 1000],
 }
 
 
@@ -341,7 +345,7 @@ def test_copies_of_a_graph_are_merged_to_the_mean_or_the_majority(kind):
     task, target = CASES[kind]
     assert task.describe_targets(target)
     every = torch.arange(GRAPHS)
-    if task.level == "node":  # whose order may differ
+    if task.level != "graph":  # whose order may differ
         with pytest.raises(InputError, match=kind):
             task.merge_targets(target, every)
         return

@@ -99,7 +99,7 @@ def test_the_network_alone_is_the_default_with_a_notice(run, table, caplog):
             ).trained.name
             == "mnagt"
         )
-    assert "a number is learned for each node, from its own vector" in caplog.text
+    assert "a number is learned for each node: readouts" in caplog.text
 
 
 def test_predictions_are_lists_in_the_order_of_the_smiles(run, table, tmp_path):
@@ -223,7 +223,7 @@ def test_cells_must_have_a_number_for_each_atom_that_rdkit_keeps(tmp_path):
         load(write_table(tmp_path / "t.csv", rows))
     with pytest.raises(InputError, match=r"t\.csv, line 3, column 'charge': '\[0.1, C\]' is neither a list"):
         load(write_table(tmp_path / "t.csv", {"C": "[1]", "CO": "[0.1, C]"}))
-    with pytest.raises(InputError, match="targets of atoms are of molecules"):
+    with pytest.raises(InputError, match="such targets are of molecules"):
         load(write_table(tmp_path / "t.csv", {"[CH3:1]Br>>[CH3:1]O": "[0.1]"}))
 
 

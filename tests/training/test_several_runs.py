@@ -1,6 +1,8 @@
 """Several runs in one folder, which other commands take as one model."""
 
 import json
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 
 from mnagt import load_dataset
 from mnagt.cli import main
+from mnagt.data.readers.smiles import find_scaffolds
 from mnagt.errors import InputError
 from mnagt.explain import explain
 from mnagt.files import read_json
@@ -18,7 +21,7 @@ from mnagt.runs.config import RunConfig, SplitConfig, TrainConfig
 from mnagt.runs.folder import read_run_config
 from mnagt.serve.config import ServeConfig
 from mnagt.serve.service import Service
-from mnagt.training.several_runs import resume_several, train_several, vary
+from mnagt.training.several_runs import choose_folds, resume_several, train_several, vary
 
 CONFIG = RunConfig("MUTAG", "gin", {"dim": 8, "depth": 1}, TrainConfig(epochs=1, seed=5), device="cpu")
 MUTAG = load_dataset("MUTAG")
@@ -99,13 +102,21 @@ def test_folds_test_each_graph_once(tmp_path, capsys):
     assert main(["train", "--resume", str(out)]) == 0
     with pytest.raises(InputError, match="at least 3 folds"):
         vary(CONFIG, "folds", 2)
-    with pytest.raises(InputError, match="drawn at random, not by scaffold"):
-        vary(RunConfig("x.csv", split=SplitConfig("scaffold")), "folds", 3)
+    with pytest.raises(InputError, match="of graphs, scaffolds or groups, and not by butina"):
+        vary(RunConfig("x.csv", split=SplitConfig("butina")), "folds", 3)
+    with pytest.raises(InputError, match="given by a column"):
+        vary(RunConfig("x.csv", split=SplitConfig(column="part")), "folds", 3)
+    groups = vary(RunConfig("x.csv", split=SplitConfig("group", column="batch")), "folds", 3)
+    assert [each.split for each in groups] == [
+        SplitConfig("group-folds", folds=3, fold=i, column="batch") for i in range(3)
+    ]
     assert main(["train", "MUTAG", "--ensemble", "0"]) == 2
     assert "--ensemble counts from 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("kind", "told"), [("folds", "folds are drawn at random"), ("replicates", "the same parts")])
+@pytest.mark.parametrize(
+    ("kind", "told"), [("folds", "folds are of whole scaffolds"), ("replicates", "the same parts")]
+)
 def test_what_several_runs_on_molecules_vary_is_told(kind, told, tmp_path, caplog, capsys):
     pytest.importorskip("rdkit")
     rings = ["c1ccccc1", "C1CCCCC1", "c1ccncc1", "C1CCNCC1", "c1ccsc1", "C1CCCC1"]
@@ -116,9 +127,33 @@ def test_what_several_runs_on_molecules_vary_is_told(kind, told, tmp_path, caplo
     assert main(["train", table, "--out", str(out), *words]) == 0
     assert told in caplog.text
     assert f"next: mnagt predict {out} NEW.csv" in capsys.readouterr().out
+    if kind == "folds":
+        scaffolds = find_scaffolds([row.split(",")[0] for row in rows])
+        parts = [read_json(out / f"fold-{i}" / "split.json") for i in range(3)]
+        assert sorted(chain(*(part["test"] for part in parts))) == list(range(60))
+        for part in parts:
+            of_parts = [{scaffolds[row] for row in part[name]} for name in ("train", "valid", "test")]
+            assert [len(each) for each in of_parts] == [2, 2, 2]
+            assert len(set().union(*of_parts)) == 6
+        assert read_json(out / "runs.json")["config"]["split"]["kind"] == "scaffold-folds"
     for command in ("evaluate", "calibrate"):
         assert main([command, str(out)]) == 2
         assert f"name one run ({out / next(iter(read_json(out / 'runs.json')['runs']))})" in capsys.readouterr().err
     caplog.clear()
     assert main(["train", table, "--out", str(tmp_path / "again"), *words, "--split", "random"]) == 0
     assert told not in caplog.text
+
+
+def test_folds_of_few_scaffolds_are_drawn_at_random_and_one_large_scaffold_is_told(tmp_path, caplog):
+    pytest.importorskip("rdkit")
+    rows = [f"{'C' * n},{n}" for n in range(1, 40)]
+    path = tmp_path / "my.csv"
+    path.write_text("\n".join(["smiles,y", *rows]) + "\n")
+    config = RunConfig(str(path))
+    assert choose_folds(config, load_dataset(path), 3).split.kind == "stratified"
+    assert "too few scaffolds" in caplog.text
+    path.write_text("\n".join(["smiles,y", *rows, "C1CC1,1", "C1CCC1,2", "C1CCC1C,2", "c1ccccc1,3"]) + "\n")
+    assert choose_folds(config, load_dataset(path), 3).split.kind == "scaffold-folds"
+    assert "fold 0 has 39 of 43 molecules" in caplog.text
+    given = replace(config, split=SplitConfig("random"))
+    assert choose_folds(given, load_dataset(path), 3) == given

@@ -33,7 +33,7 @@ def _chosen_model(words: Sequence[str], *, finds_recipe: bool) -> str:
     ahead.add_argument("--from", dest="init_from")
     ahead.add_argument("--smiles", "--reaction", dest="smiles")
     ahead.add_argument("--task")
-    atom_targets_option(ahead)
+    list_target_options(ahead)
     parsed, others = ahead.parse_known_args(list(words))
     if parsed.recipe is None and finds_recipe:
         name = next((word for word in others if word in DATASETS), None)
@@ -87,7 +87,7 @@ def run_options(
     add_options(parser, TableConfig, "", into=table)
     table.add_argument(
         "--task",
-        metavar="single-label|multi-label|regression|censored-regression|mixed|node-regression",
+        metavar="single-label|multi-label|regression|censored-regression|mixed|node-regression|edge-regression",
         help="kind of target [auto]",
     )
     table.add_argument(
@@ -98,7 +98,7 @@ def run_options(
         help="read bounds (>10, <0.1) among numbers: predictions on the right side of one cost nothing, and scores "
         "leave them out",
     )
-    atom_targets_option(table)
+    list_target_options(table)
     if not has_model:
         return
     asks_for_help = "--help" in words or "-h" in words
@@ -126,14 +126,18 @@ def reaction_option(parser: Any) -> None:
     )
 
 
-def atom_targets_option(parser: Any) -> None:
-    parser.add_argument(
-        "--atom-targets",
-        dest="task",
-        action="store_const",
-        const="node-regression",
-        help="each target cell lists a number for each atom of its molecule ([0.1, -0.2]), in the order of the SMILES",
-    )
+def list_target_options(parser: Any) -> None:
+    for item, task, order in (
+        ("atom", "node-regression", "the SMILES"),
+        ("bond", "edge-regression", "RDKit's GetBonds()"),
+    ):
+        parser.add_argument(
+            f"--{item}-targets",
+            dest="task",
+            action="store_const",
+            const=task,
+            help=f"each target cell lists a number for each {item} ([0.1, -0.2]), in the order of {order}",
+        )
 
 
 def column_options(parser: Any) -> None:

@@ -11,15 +11,17 @@ from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.attributed_graphs import TARGET, AttributedGraphs, GraphTable
+from mnagt.data.readers.list_targets import count_items, with_list_targets
 from mnagt.data.readers.pyg_graphs import ReadGraphs, read_pyg
 from mnagt.data.readers.smiles import read_smiles
 from mnagt.data.readers.split_columns import encode_groups
-from mnagt.data.readers.text_table import find_level, read_node_targets, read_targets
+from mnagt.data.readers.text_table import find_level, read_targets
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.features import Features
 from mnagt.graphs.pyg_fields import log_once
 from mnagt.tasks import SingleLabel, Task, Unlabelled
+from mnagt.tasks.base import Level
 
 _KINDS = "SMILES (or tuples of them), graphs of networkx, `Data` of PyTorch Geometric, a GraphBatch or a PackedDataset"
 _DEFAULT_NAME = "these graphs"
@@ -43,7 +45,8 @@ def from_graphs(
         targets: A value, or a row of values, for each graph; or the name of the attribute of graphs that holds it.
             By default their ``y``, if they have one.
         task: As for ``read_molecules``; 'auto' guesses it from ``targets``. Integers in ``y`` of PyTorch Geometric
-            are classes. 'node-regression' takes a list of numbers for each graph, one for each node (atom).
+            are classes. 'node-regression' takes a list of numbers for each graph, one for each node (atom);
+            'edge-regression', of SMILES, one for each bond in the order of RDKit's ``GetBonds()``.
         groups: A value for each graph, for a group split.
         columns: The attributes of nodes and edges to read, by kind ('node_labels', ...); None for all. Those of
             PyTorch Geometric are 'x/0' (a column), 'x/0:7' (a one-hot vector) or 'x' (all columns).
@@ -58,7 +61,7 @@ def from_graphs(
     (2, ('path', 'ring'))
     """
     target = targets if isinstance(targets, str) else TARGET if targets is None else None
-    read = _read(graphs, name, target=target, columns=columns, of_nodes=find_level(task) == "node")
+    read = _read(graphs, name, target=target, columns=columns, level=find_level(task))
     dataset, values = read.dataset, read.targets if target else targets
     if isinstance(targets, str) and values is None:
         raise InputError(f"the graphs have no attribute {targets!r} to take targets from; name another one")
@@ -81,9 +84,9 @@ def _add_targets(
     is_optional: bool,
 ) -> PackedDataset:
     """The data set with these targets, which are the attribute ``target`` of graphs, or were given beside them."""
-    sizes, name, of_nodes = dataset.sizes.tolist(), target or TARGET, find_level(task) == "node"
-    if of_nodes:
-        values = _list_node_targets(values, sizes)
+    name, level = target or TARGET, find_level(task)
+    if level != "graph":
+        values = _list_targets(values, count_items(dataset, level).tolist())
     elif isinstance(values, Tensor) and values[:1].numel() == 1:
         values = values.flatten()
     is_class = target and isinstance(values, Tensor) and values.dim() == 1 and not values.is_floating_point()
@@ -93,17 +96,16 @@ def _add_targets(
         return dataset
     kind = SingleLabel.kind if task == "auto" and is_class else task
     names = table.find_targets([name], None)
-    task, targets, has_target = read_targets(table, names, kind, may_be_of_nodes=of_nodes)
+    task, targets, has_target = read_targets(table, names, kind, may_be_lists=level != "graph")
     for row in np.flatnonzero(~has_target).tolist():
         raise InputError(f"{table.locate(row)}: no target; leave the graph out")
-    if of_nodes:
-        targets = read_node_targets(task, table, names, sizes, "nodes" if dataset.texts is None else "atoms")
     notes.extend([f"{target} is the target, {task.describe()}"] if target and notes else [])
-    return replace(dataset, task=task, targets=targets)
+    dataset = replace(dataset, task=task)
+    return replace(dataset, targets=targets) if level == "graph" else with_list_targets(dataset, table, names)
 
 
-def _list_node_targets(values: Sequence[Any] | Tensor, sizes: list[int]) -> list[str]:
-    """The numbers of each graph's nodes as a text: ``values`` has a list for each graph, or those of all graphs."""
+def _list_targets(values: Sequence[Any] | Tensor, sizes: list[int]) -> list[str]:
+    """The numbers of each graph's nodes or edges as a text: a list for each graph, or a tensor with those of all."""
     if isinstance(values, Tensor) and values.numel() == len(values) == sum(sizes):
         values = values.flatten().split(sizes)
     lists = [_to_python(of_graph) for of_graph in values]
@@ -139,7 +141,7 @@ def _read(
     *,
     target: str | None = None,
     columns: Any = None,
-    of_nodes: bool = False,
+    level: Level = "graph",
     **of_model: Any,
 ) -> ReadGraphs:
     """``target`` is the attribute with the targets that graphs carry, or their nodes; None to read none."""
@@ -162,7 +164,7 @@ def _read(
             return ReadGraphs(_pack_networkx(items, columns, title), values, [])
         case _:
             title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
-            if not of_nodes:
+            if level != "node":
                 return read_pyg(items, title, target=target, columns=columns, **of_model)
             dataset, _, notes = read_pyg(items, title, columns=columns)
             return ReadGraphs(dataset, None if target is None else _cat_node_targets(items, target), notes)

@@ -70,6 +70,8 @@ class PackedDataset:
     """Categorical edge columns, likewise."""
     edge_values: Float[Tensor, "edges _"] | None = None
     """Continuous edge columns."""
+    edge_numbers: Int[Tensor, "edges"] | None = None
+    """Where each edge stands in the source, where edges have targets (``with_bond_numbers``)."""
     encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
     """Structural encodings that were computed before, by name."""
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -140,7 +142,7 @@ class PackedDataset:
 
     @cached_property
     def edge_columns(self) -> dict[str, Any]:
-        """Those of ``edge_labels`` and ``edge_values`` that there are."""
+        """Those of ``EDGE_COLUMNS`` that there are."""
         return {name: column for name in EDGE_COLUMNS if (column := getattr(self, name)) is not None}
 
     @cached_property

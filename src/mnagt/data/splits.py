@@ -119,14 +119,38 @@ def stratified_folds(labels: Int[Tensor, "graphs"], folds: int, seed: int) -> li
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     fold = torch.empty_like(labels)
     fold[by_class] = torch.arange(len(labels)) % folds
-    return [
-        Split(
-            ((fold != i) & (fold != (i + 1) % folds)).nonzero()[:, 0],
-            (fold == (i + 1) % folds).nonzero()[:, 0],
-            (fold == i).nonzero()[:, 0],
+    return _splits_by_fold(fold, folds)
+
+
+def group_folds(groups: Int[Tensor, "graphs"], folds: int, seed: int) -> list[Split]:
+    """Splits for cross-validation that keep graphs of a group together: split i tests on fold i, validates on i + 1.
+
+    Groups, shuffled with ``seed``, go by their size, the largest first, each to the smallest fold so far.
+
+    >>> groups = torch.tensor([0, 0, 0, 1, 1, 2, 3])
+    >>> [split.test.tolist() for split in group_folds(groups, 3, seed=0)]
+    [[0, 1, 2], [3, 4], [5, 6]]
+    """
+    sizes = torch.bincount(groups)
+    order = torch.randperm(len(sizes), generator=_generator(seed))
+    order = order[sizes[order].argsort(descending=True, stable=True)]
+    most = int((sizes > 0).sum())
+    if not 3 <= folds <= most:
+        raise InputError(
+            f"folds must be between 3 (to train, validate and test) and the number of groups, {most}, got {folds}"
         )
-        for i in range(folds)
-    ]
+    fold_of_group, filled = torch.zeros_like(sizes), [0] * folds
+    for group, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+        smallest = filled.index(min(filled))
+        fold_of_group[group] = smallest
+        filled[smallest] += size
+    return _splits_by_fold(fold_of_group[groups], folds)
+
+
+def _splits_by_fold(fold: Int[Tensor, "graphs"], folds: int) -> list[Split]:
+    """Split i tests on the graphs of fold i and validates on those of the next."""
+    part_of_fold = torch.tensor([2, 1] + [0] * (folds - 2))
+    return [official_split(part_of_fold[(fold - i) % folds]) for i in range(folds)]
 
 
 def official_split(part: Int[Tensor, "graphs"]) -> Split:

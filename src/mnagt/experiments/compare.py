@@ -153,10 +153,10 @@ def compare(
     """
     config, dataset = resolve_run(replace(config, model="mnagt"), None)
     keep_dataset(config, dataset)
-    if dataset.task.level == "node":
+    if (level := dataset.task.level) != "graph":
         raise InputError(
-            "models are compared by one value of each graph, and these targets are of nodes; train them one by one: "
-            "mnagt train --model gin --split-seed 0"
+            f"models are compared by one value of each graph, and these targets are of {level}s; train them one by "
+            "one: mnagt train --model gin --split-seed 0"
         )
     models = search.models or default_models(dataset)
     for name in models:

@@ -18,7 +18,7 @@ from mnagt.graphs.memory import format_bytes, free_memory
 from mnagt.graphs.sparse import Incidence, ptr_from_counts, ptr_from_index
 
 Result = TypeVar("Result")
-NODE_COLUMNS, EDGE_COLUMNS = ("node_labels", "node_values"), ("edge_labels", "edge_values")
+NODE_COLUMNS, EDGE_COLUMNS = ("node_labels", "node_values"), ("edge_labels", "edge_values", "edge_numbers")
 CHECKED_FROM = 2**28
 """Bytes from which ``check_memory_for_pairs`` compares with the free memory."""
 
@@ -67,8 +67,7 @@ class GraphBatch:
     """
 
     sizes: Int[Tensor, "graphs"]
-    """Nodes of each graph. Always on the CPU, so that attention is planned without waiting for the device. A batch of
-    fixed shape on a GPU has a tensor on 'meta' here, which cannot be read."""
+    """Nodes of each graph; on the CPU, to be read without waiting. Of a batch of fixed shape on a GPU, on 'meta'."""
     node_ptr: Int[Tensor, "graphs_and_end"]
     """Graph g owns the nodes ``node_ptr[g]:node_ptr[g + 1]``."""
     in_ptr: Int[Tensor, "nodes_and_end"]
@@ -85,6 +84,8 @@ class GraphBatch:
     """Categorical edge columns, likewise."""
     edge_values: Float[Tensor, "edges _"] | None = None
     """Continuous edge columns."""
+    edge_numbers: Int[Tensor, "edges"] | None = None
+    """The place of each edge among those of its graph in the source, both directions alike."""
     targets: Tensor | None = None
     """One row a graph."""
     encodings: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
@@ -92,8 +93,7 @@ class GraphBatch:
     padding: Padding | None = None
     """Set in a batch of fixed shape (``data/padded_batches.py``), whose last graphs are padding."""
     label_counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Categories of each column of ``node_labels`` and ``edge_labels``, at most, where they are known: a model compares
-    them with those that it has vectors for, and a GPU need not be waited for."""
+    """Categories of each column of labels, at most, where known: a model compares them without waiting for a GPU."""
     edge_order: Int[Tensor, "edges"] | None = field(default=None, init=False, repr=False)
     """Where each edge stood in the ``edge_index`` that the batch was made from (int32), for ``with_edge_attr``."""
     _shared: dict[str, Any] = field(default_factory=dict, init=False, repr=False)

@@ -70,6 +70,7 @@ def induce_subgraph(
         node_values=None,
         edge_labels=None if graph.edge_labels is None else graph.edge_labels.index_select(0, edges),
         edge_values=None if graph.edge_values is None else graph.edge_values.index_select(0, edges),
+        edge_numbers=None,
         targets=None,
         encodings={},
         padding=padding,
@@ -109,6 +110,7 @@ def add_virtual_nodes(graph: GraphBatch, *, is_connected: bool) -> tuple[GraphBa
         node_values=None,
         edge_labels=edge_labels,
         edge_values=edge_values,
+        edge_numbers=None,
         encodings={
             name: rows.new_zeros(nodes + graphs, rows.shape[1]).index_copy(0, new_index, rows)
             for name, rows in graph.encodings.items()

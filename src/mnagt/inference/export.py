@@ -289,10 +289,10 @@ def _check_digest(path: Path) -> None:
 
 def _load(model: TrainedModel | Path | str) -> TrainedModel:
     trained = model if isinstance(model, TrainedModel) else load_model(model)
-    if trained.task.level == "node":
+    if (level := trained.task.level) != "graph":
         raise InputError(
-            f"this {trained.name} cannot be exported: it predicts for nodes, whose number differs from graph to graph; "
-            "use `mnagt serve` or load_model"
+            f"this {trained.name} cannot be exported: it predicts for {level}s, whose number differs from graph to "
+            "graph; use `mnagt serve` or load_model"
         )
     return trained
 

@@ -18,6 +18,7 @@ from mnagt.data.categories import align_categories
 from mnagt.data.in_memory import read_graphs
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.descriptor_columns import KIND as DESCRIPTORS
+from mnagt.data.readers.list_targets import with_bond_numbers
 from mnagt.data.registry import DATASETS
 from mnagt.errors import InputError, join_names, quote
 from mnagt.files import read_json, write_json, write_record, write_text
@@ -220,6 +221,8 @@ class TrainedModel(HubMixin):
                 f"{dataset.name}: the model reads {join_names(reads)} beside the graphs, and these have "
                 f"{join_names(has)}; give a table of molecules with these columns, or one of them alone (--descriptors)"
             )
+        if self.task.level == "edge" and dataset.edge_numbers is None:
+            dataset = with_bond_numbers(dataset)
         return align_categories(
             dataset,
             self.model.features,

@@ -343,7 +343,7 @@ def _select_rows(
     kept = molecules.kept.tolist()
     described = trained.columns.get(descriptor_columns.KIND, ())
     graphs = descriptor_columns.with_descriptors(molecules.graphs, table.select(kept), columns, described, descriptors)
-    trained.align(graphs)
+    graphs = trained.align(graphs)
     if molecules.refused:
         _log.warning("%s: %d of %d rows could not be read", table.label, len(molecules.refused), len(table))
     notes = {row.row: row.explain(columns) for row in molecules.refused}

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
@@ -40,10 +40,11 @@ from mnagt.models.transformer import TransformerConfig, transformer
 from mnagt.models.virtual_node import VirtualConfig, gcn_virtual, gin_virtual
 from mnagt.models.wl_linear import WLLinearConfig, wl_linear
 from mnagt.nn.graph_model import GraphModel
+from mnagt.nn.list_model import is_network, make_list_model
 from mnagt.nn.module_model import ModuleModel
-from mnagt.nn.node_model import is_network, make_node_model
 from mnagt.registry import add_entry, lookup
 from mnagt.settings import Settings, from_dict
+from mnagt.tasks.base import Level
 
 Build = Callable[[Any, Features, int], GraphModel]
 
@@ -205,7 +206,7 @@ def build_model(
     settings: Mapping[str, Any],
     features: Features,
     outputs: int,
-    level: Literal["graph", "node"] = "graph",
+    level: Level = "graph",
 ) -> GraphModel:
     """A model with fresh weights.
 
@@ -217,7 +218,7 @@ def build_model(
         level: What it predicts for; ``dataset.task.level``.
 
     Returns:
-        A module from a ``GraphBatch`` to a tensor of shape [graphs, outputs]; for nodes, as ``NodeModel`` describes.
+        A module from a ``GraphBatch`` to a tensor of shape [graphs, outputs]; for nodes and edges see ``ListModel``.
 
     >>> import torch
     >>> from mnagt import build_model, load_dataset
@@ -242,9 +243,9 @@ def build_model(
         return model
     if not (isinstance(config, ReadoutConfig) and is_network(model)):
         raise InputError(
-            f"{name} has no vectors of nodes that another readout could take, which targets of nodes need; choose "
+            f"{name} has no vectors of nodes that another readout could take, which targets of {level}s need; choose "
             "another model: mnagt, gps or gin"
         )
     if getattr(config, "descriptors", ()):
-        raise InputError("descriptors are of whole graphs, and the targets of nodes; leave out --descriptors")
-    return make_node_model(model, config.dim, outputs, getattr(config, "head_dropout", 0.0))
+        raise InputError(f"descriptors are of whole graphs, and the targets of {level}s; leave out --descriptors")
+    return make_list_model(model, level, config.dim, outputs, getattr(config, "head_dropout", 0.0))

@@ -101,6 +101,9 @@ class SplitConfig(Settings):
         "group",
         "time",
         "scaffold",
+        "random-scaffold",
+        "scaffold-folds",
+        "group-folds",
         "butina",
         "kmeans",
         "kennard-stone",
@@ -108,12 +111,13 @@ class SplitConfig(Settings):
     ] = "auto"
     """The official split, that the data set or a column of it brings; random; one fold of a stratified k-fold; at
     random with the groups that a column names kept together; by the times in a column, the last tested; molecules by
-    scaffold, by Butina or k-means clusters of their fingerprints, or in the order of Kennard and Stone; or index files.
-    auto is the official one where there is one, by scaffold for other tables of molecules, and else random."""
+    scaffold, the rarest tested or drawn at random; folds of whole scaffolds or groups; by Butina or k-means clusters of
+    fingerprints, or in the order of Kennard and Stone; or index files. auto is the official one where there is one, by
+    scaffold for other tables of molecules, and else random."""
     seed: NonNegativeInt = 0
     """Seed of the split, apart from that of the run."""
     folds: Annotated[int, Ge(3)] = 10
-    """Folds of a stratified split."""
+    """Folds of a split of kind stratified, scaffold-folds or group-folds."""
     fold: NonNegativeInt = 0
     """The fold that tests; the one after it validates."""
     folder: str | None = None
@@ -138,12 +142,15 @@ class SplitConfig(Settings):
 
 
 _KINDS_OF_FIELDS = {
-    "fold": ("stratified",),
+    "fold": ("stratified", "scaffold-folds", "group-folds"),
     "folder": ("files",),
-    "column": ("group", "time", "auto", "official"),
+    "column": ("group", "group-folds", "time", "auto", "official"),
     "clusters": ("kmeans",),
     "cutoff": ("butina",),
-    "sizes": ("random", "auto", "official", "group", "time", "scaffold", "butina", "kmeans", "kennard-stone"),
+    "sizes": (
+        *("random", "auto", "official", "group", "time"),
+        *("scaffold", "random-scaffold", "butina", "kmeans", "kennard-stone"),
+    ),
 }
 """Fields that only some kinds of splits have."""
 
@@ -175,8 +182,8 @@ class RunConfig(Settings):
     targets: tuple[str, ...] | None = None
     """Columns to learn in a table or in graphs of your own, where they cannot be guessed."""
     task: Annotated[str, OneOf(TASK_CHOICES)] = "auto"
-    """What the columns of a table ask for: a class, yes or no to each, numbers, numbers and bounds (>10), or a number
-    for each atom (node-regression); auto goes by what they hold."""
+    """What the columns of a table ask for: a class, yes or no to each, numbers, numbers and bounds (>10), a number
+    for each atom (node-regression) or each bond (edge-regression); auto goes by what they hold."""
     table: TableConfig = TableConfig()
     """Settings of reading a table of molecules."""
     by_data: tuple[str, ...] = ()

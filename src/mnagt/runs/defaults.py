@@ -35,7 +35,7 @@ def default_model(
 ) -> str:
     """The model that is trained where none is named: that of the run ``source`` whose weights it starts from, else
     ``mnagt-ensemble`` for tables of molecules and ``mnagt`` for other data, reactions in the column ``smiles`` and
-    targets of atoms (``task``) among them.
+    targets of atoms and bonds (``task``) among them.
 
     >>> default_model("MUTAG"), default_model("my.csv")
     ('mnagt', 'mnagt-ensemble')

@@ -13,7 +13,7 @@ from mnagt.graphs.molecules import TABLE_DESCRIPTORS
 from mnagt.tasks import task_to_dict
 
 _COLUMNS = ("node_labels", "node_values", "edge_labels", "edge_values")
-_TENSORS = ("node_ptr", "edge_ptr", "source", "in_degree", "targets", *_COLUMNS, "row_weights")
+_TENSORS = ("node_ptr", "edge_ptr", "source", "in_degree", "targets", *_COLUMNS, "row_weights", "edge_numbers")
 _LATER_FIELDS = {
     "single-label": {"metric": "accuracy"},
     "multi-label": {"target_weights": ()},

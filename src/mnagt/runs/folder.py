@@ -34,7 +34,7 @@ def list_runs(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-_COLUMN_HOLDS: dict[str, Literal["groups", "times"]] = {"group": "groups", "time": "times"}
+_COLUMN_HOLDS: dict[str, Literal["groups", "times"]] = {"group": "groups", "group-folds": "groups", "time": "times"}
 """What the split column holds, by the kind of the split; else parts."""
 
 

@@ -21,6 +21,7 @@ from mnagt.data.splits import (
     PARTS,
     Split,
     cut_order,
+    group_folds,
     official_split,
     ordered_group_split,
     random_group_split,
@@ -37,7 +38,7 @@ FEW_GRAPHS = 50
 FEW_OF_CLASS = 5
 """Test graphs of a class below which a run warns that scores are uncertain."""
 _MAX_LISTED = 5
-_BY_STRUCTURE = ("scaffold", "butina", "kmeans", "kennard-stone")
+_BY_STRUCTURE = ("scaffold", "random-scaffold", "scaffold-folds", "butina", "kmeans", "kennard-stone")
 """Splits by the structure of molecules: of the first component, and of the reactants."""
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,8 @@ def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
     )
     if config.kind != "auto":
         name = f"{config.kind}{first if config.kind in _BY_STRUCTURE else ''}"
+        if config.kind in ("stratified", "scaffold-folds", "group-folds"):
+            name += f", fold {config.fold} of {config.folds}"
         return NamedSplit(SPLITS[config.kind](config, dataset), name)
     if dataset.official is not None:
         name = "official" if dataset.same_as is None else "given by files"
@@ -191,23 +194,46 @@ def _split_random(config: SplitConfig, dataset: PackedDataset) -> Split:
 def _split_stratified(config: SplitConfig, dataset: PackedDataset) -> Split:
     first, unit = _unique_molecules(dataset)
     classes = dataset.task.stratification_classes(dataset.targets)[first]
+    return _expand(_choose_fold(config, lambda *settings: stratified_folds(classes, *settings)), unit)
+
+
+def _choose_fold(config: SplitConfig, make_folds: Callable[[int, int], list[Split]]) -> Split:
+    """The split of ``config.fold``; ``make_folds`` takes the number of folds and the seed."""
     if not 0 <= config.fold < config.folds:
         raise InputError(f"split.fold must be 0 to {config.folds - 1}, got {config.fold}")
-    return _expand(stratified_folds(classes, config.folds, config.seed)[config.fold], unit)
+    return make_folds(config.folds, config.seed)[config.fold]
 
 
 def _split_group(config: SplitConfig, dataset: PackedDataset) -> Split:
+    return random_group_split(_named_groups(dataset), config.seed, config.sizes)
+
+
+def _split_group_folds(config: SplitConfig, dataset: PackedDataset) -> Split:
+    groups = _named_groups(dataset)
+    return _choose_fold(config, lambda *settings: group_folds(groups, *settings))
+
+
+def _named_groups(dataset: PackedDataset) -> Int[Tensor, "graphs"]:
+    """The group that a column names for each graph; groups that share a molecule are one."""
     if dataset.groups is None:
         raise InputError(
             f"{dataset.name}: a split by groups needs the column that names them: --split-column, or column "
             "under [split] in a recipe"
         )
-    groups = dataset.groups.cpu()
-    return random_group_split(_join_groups(groups, dataset.same_as), config.seed, config.sizes)
+    return _join_groups(dataset.groups.cpu(), dataset.same_as)
 
 
 def _split_scaffold(config: SplitConfig, dataset: PackedDataset) -> Split:
     return ordered_group_split(_scaffold_groups(dataset), config.sizes)
+
+
+def _split_random_scaffold(config: SplitConfig, dataset: PackedDataset) -> Split:
+    return random_group_split(_number_scaffolds(dataset), config.seed, config.sizes)
+
+
+def _split_scaffold_folds(config: SplitConfig, dataset: PackedDataset) -> Split:
+    groups = _number_scaffolds(dataset)
+    return _choose_fold(config, lambda *settings: group_folds(groups, *settings))
 
 
 def _split_time(config: SplitConfig, dataset: PackedDataset) -> Split:
@@ -277,6 +303,12 @@ def _scaffold_groups(dataset: PackedDataset) -> list[str]:
     return [scaffolds[number] for number in unit.tolist()]
 
 
+def _number_scaffolds(dataset: PackedDataset) -> Int[Tensor, "graphs"]:
+    """As ``_scaffold_groups``, as numbers in the order in which scaffolds first occur."""
+    number: dict[str, int] = {}
+    return torch.tensor([number.setdefault(scaffold, len(number)) for scaffold in _scaffold_groups(dataset)])
+
+
 def _join_groups(groups: Int[Tensor, "graphs"], same_as: Int[Tensor, "graphs"] | None) -> Int[Tensor, "graphs"]:
     """Groups that share a molecule become one, the one with the lowest number."""
     if same_as is None:
@@ -295,8 +327,11 @@ SPLITS: dict[str, Callable[[SplitConfig, PackedDataset], Split]] = {
     "random": _split_random,
     "stratified": _split_stratified,
     "group": _split_group,
+    "group-folds": _split_group_folds,
     "time": _split_time,
     "scaffold": _split_scaffold,
+    "random-scaffold": _split_random_scaffold,
+    "scaffold-folds": _split_scaffold_folds,
     "butina": _split_butina,
     "kmeans": _split_kmeans,
     "kennard-stone": _split_kennard_stone,

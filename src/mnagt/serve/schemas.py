@@ -16,7 +16,7 @@ from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.code_trees import Function, UnparsableError, encode_functions, parse_functions
 from mnagt.data.readers.smiles import get_smiles, read_smiles
 from mnagt.errors import InputError
-from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.batch import EDGE_COLUMNS, NODE_COLUMNS, GraphBatch
 from mnagt.graphs.molecules import MoleculeFormat, find_molecule_format
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.inference.model_folder import TrainedModel
@@ -134,7 +134,7 @@ def list_input_kinds(trained: TrainedModel) -> tuple[str, ...]:
     can_read = {
         "smiles": find_molecule_format(trained.model.features) is not None,
         "code": trained.code_vocabularies is not None,
-        "graphs": True,
+        "graphs": trained.task.level != "edge",  # only SMILES say in which order bonds are
     }
     return tuple(kind for kind, can in can_read.items() if can)
 
@@ -332,7 +332,8 @@ def concatenate(parts: Sequence[PackedDataset]) -> PackedDataset:
     if not others:
         return first
     pointers = {name: ptr_from_counts(torch.cat([getattr(part, name).diff() for part in parts])) for name in POINTERS}
-    names = [name for name in (*TABLES, "source", "in_degree", "targets") if getattr(first, name) is not None]
+    flat = (*NODE_COLUMNS, *EDGE_COLUMNS, "source", "in_degree", "targets")
+    names = [name for name in flat if getattr(first, name) is not None]
     columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     texts = None
     if first.texts is not None:

@@ -11,9 +11,9 @@ from mnagt.tasks.censored import CensoredRegression
 from mnagt.tasks.columns import MultiLabel
 from mnagt.tasks.evidential import Evidential
 from mnagt.tasks.explained_output import ExplainedOutput
+from mnagt.tasks.list_regression import EdgeRegression, NodeRegression
 from mnagt.tasks.mean_variance import MeanVariance
 from mnagt.tasks.mixed import Mixed
-from mnagt.tasks.node_regression import NodeRegression
 from mnagt.tasks.quantile import QuantileRegression
 from mnagt.tasks.regression import Regression
 from mnagt.tasks.single_label import SingleLabel
@@ -27,6 +27,7 @@ __all__ = [
     "UNCERTAINTIES",
     "UNKNOWN",
     "CensoredRegression",
+    "EdgeRegression",
     "Evidential",
     "ExplainedOutput",
     "IntervalCoverage",
@@ -51,7 +52,7 @@ __all__ = [
 TASKS: dict[str, type[Task]] = {
     task.kind: task
     for task in (
-        *(SingleLabel, MultiLabel, Regression, CensoredRegression, NodeRegression),
+        *(SingleLabel, MultiLabel, Regression, CensoredRegression, NodeRegression, EdgeRegression),
         *(MeanVariance, QuantileRegression, Evidential),
         *(Mixed, SubTokens, Unlabelled),
     )

@@ -31,6 +31,10 @@ class IntervalCoverage(NamedTuple):
     targets: int
 
 
+Level = Literal["graph", "node", "edge"]
+"""What has a target."""
+
+
 class Suggestion(NamedTuple):
     """A sequence of words and its probability."""
 
@@ -54,8 +58,8 @@ class Task(ABC):
     """The score by which the best epoch is chosen."""
     is_labelled: ClassVar[bool] = True
     """Whether graphs have targets, so that a model can be trained."""
-    level: ClassVar[Literal["graph", "node"]] = "graph"
-    """What has a target: each graph, or each of its nodes."""
+    level: ClassVar[Level] = "graph"
+    """What has a target: each graph, or each of its nodes or edges."""
     has_probability: ClassVar[bool] = True
     """Whether outputs are logits, which a temperature can calibrate."""
     link: ClassVar[Literal["identity", "logit", "log"] | None] = "identity"
@@ -359,11 +363,11 @@ class Task(ABC):
         """The targets in these columns, a row for each graph; ``missing_target`` where a cell is empty."""
         raise InputError(f"targets of kind {self.kind!r} cannot be read from a table")
 
-    def parse_node_targets(
-        self, columns: Sequence[TargetColumn], sizes: Sequence[int], nodes: str = "nodes"
+    def parse_list_targets(
+        self, columns: Sequence[TargetColumn], sizes: Sequence[int], items: str
     ) -> Float[Tensor, "graphs cells"]:
-        """As ``parse_targets`` for graphs with so many ``nodes`` (atoms); an error where a cell does not fit them."""
-        raise InputError(f"a node has no target of its own: the task is {self.kind}")
+        """As ``parse_targets`` for graphs with so many ``items`` (atoms); an error where a cell does not fit them."""
+        raise InputError(f"{items} have no targets of their own: the task is {self.kind}")
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mnagt.errors import InputError, quote
 from mnagt.registry import TASK_CHOICES
 from mnagt.tasks.columns import MultiLabel
-from mnagt.tasks.node_regression import parse_list
+from mnagt.tasks.list_regression import parse_list
 from mnagt.tasks.regression import Regression
 from mnagt.tasks.single_label import SingleLabel
 from mnagt.tasks.target_column import BOUNDS, TargetColumn, parse_binary, parse_number
@@ -28,7 +28,7 @@ def guess_kind(columns: Sequence[TargetColumn]) -> str:
         if column.values and all(text[0] == "[" and parse_list(text) is not None for text in column.values):
             raise InputError(
                 f"{column.label}: column {quote(column.name)} holds lists; if they have a number for each atom, give "
-                "--atom-targets"
+                "--atom-targets, and for each bond --bond-targets"
             )
     if len(columns) == 1:
         return SingleLabel.kind if len(columns[0].classes) <= 2 else guess_column(columns[0])

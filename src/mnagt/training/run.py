@@ -171,8 +171,8 @@ def resolve_run(config: RunConfig, dataset: PackedDataset | None) -> tuple[RunCo
             config = replace(config, dataset=str(path.resolve()), table=table)
     if not dataset.task.is_labelled:
         raise InputError(f"{dataset.name}: no targets to learn from; {where}")
-    if dataset.task.level == "node":
-        _log.info("a number is learned for each node, from its own vector: readouts and WL features are left out")
+    if (level := dataset.task.level) != "graph":
+        _log.info("a number is learned for each %s: readouts and WL features are left out", level)
     config = inherit_settings(config)
     return replace(config, settings=full_settings(config.model, config.settings)), dataset
 

@@ -13,6 +13,7 @@ from mnagt.inference.ensemble import load_models
 from mnagt.runs.config import RunConfig, SplitConfig
 from mnagt.runs.folder import RESULT, RUN, RUNS, SPLIT, list_runs, load_run_dataset, read_split
 from mnagt.runs.recipes import parse_run_config
+from mnagt.runs.split import make_split
 from mnagt.training.fit_model import Result
 from mnagt.training.progress import Reporter
 from mnagt.training.run import resolve_run, resume, train
@@ -20,6 +21,13 @@ from mnagt.training.run import resolve_run, resume, train
 Kind = Literal["ensemble", "replicates", "folds"]
 NAMES: dict[Kind, str] = {"ensemble": "member", "replicates": "replicate", "folds": "fold"}
 """What a run of each kind is called: their folders are NAME-0, NAME-1, ..."""
+
+FOLDS: dict[str, Any] = {
+    **dict.fromkeys(("auto", "random", "stratified"), "stratified"),
+    **dict.fromkeys(("scaffold", "random-scaffold", "scaffold-folds"), "scaffold-folds"),
+    **dict.fromkeys(("group", "group-folds"), "group-folds"),
+}
+"""The kind of the folds that stand for a split of each kind."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +70,9 @@ def vary(config: RunConfig, kind: Kind, count: int) -> list[RunConfig]:
     """The settings of each run.
 
     Members of an ensemble have other seeds on the same split. Replicates have other seeds, also of the split, which
-    has no effect on one by scaffold or by a column. Folds are those of a cross-validation, stratified where each graph
-    has one class: one tests, the next validates.
+    has no effect on one by scaffold or by a column. Folds are those of a cross-validation: one tests, the next
+    validates. They are of whole scaffolds or groups for a split by these, and else stratified where each graph has one
+    class.
 
     >>> [each.train.seed for each in vary(RunConfig("MUTAG"), "ensemble", 3)]
     [0, 1, 2]
@@ -74,12 +83,38 @@ def vary(config: RunConfig, kind: Kind, count: int) -> list[RunConfig]:
         return [shift_seeds(config, i) for i in range(count)]
     if count < 3:
         raise InputError(f"a cross-validation needs at least 3 folds, to train, validate and test; got {count}")
-    if config.split.kind not in ("auto", "random", "stratified"):
-        raise InputError(f"folds are drawn at random, not by {config.split.kind}; leave out the split, or the folds")
-    if config.split.column or config.table.part_files:
+    if config.split.kind not in FOLDS:
+        raise InputError(
+            f"folds are drawn at random, of graphs, scaffolds or groups, and not by {config.split.kind}; leave out the "
+            "split, or the folds"
+        )
+    kind, column = FOLDS[config.split.kind], config.split.column
+    if (column and kind != "group-folds") or config.table.part_files:
         raise InputError("folds are drawn at random, and the split is given by a column or by files; leave one out")
-    folds = [SplitConfig("stratified", config.split.seed, folds=count, fold=i) for i in range(count)]
+    folds = [SplitConfig(kind, config.split.seed, folds=count, fold=i, column=column) for i in range(count)]
     return [replace(config, split=fold) for fold in folds]
+
+
+def choose_folds(config: RunConfig, dataset: PackedDataset, count: int) -> RunConfig:
+    """The settings with the split 'auto' replaced: folds of molecules are of whole scaffolds, if there are enough."""
+    if config.split.kind != "auto" or dataset.texts is None or config.split.column or config.table.part_files:
+        return config
+    by_scaffold, stratified = (
+        replace(config, split=replace(config.split, kind=kind)) for kind in ("scaffold-folds", "stratified")
+    )
+    try:
+        largest = len(make_split(vary(by_scaffold, "folds", count)[0].split, dataset).test)
+    except InputError:
+        _log.warning("folds are drawn at random: the molecules have too few scaffolds for folds of whole ones")
+        return stratified
+    _log.info("folds are of whole scaffolds, as the parts of a single run; --split random draws single molecules")
+    if largest > 1.5 * len(dataset) / count:
+        _log.warning(
+            "fold 0 has %s of %s molecules: so many have the same scaffold, or no ring; the mean over folds counts it "
+            "once",
+            *(f"{largest:,}", f"{len(dataset):,}"),
+        )
+    return by_scaffold
 
 
 def train_several(
@@ -107,12 +142,9 @@ def train_several(
     if (out / RUNS).exists() or (out / RUN).exists():
         raise InputError(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
     config, dataset = resolve_run(config, dataset)
+    if kind == "folds":
+        config = choose_folds(config, dataset, count)
     configs = vary(config, kind, count)
-    if kind == "folds" and config.split.kind == "auto" and dataset.texts is not None:
-        _log.warning(
-            "folds are drawn at random, and not by scaffold as the parts of a single run: molecules of a series lie in "
-            "several folds, and scores say little about new scaffolds"
-        )
     names = [f"{NAMES[kind]}-{i}" for i in range(count)]
     write_record(out / RUNS, {"kind": kind, "runs": names, "config": asdict(config)})
     return _train_missing(out, kind, configs, dataset, reporter)
@@ -151,7 +183,7 @@ def _train_missing(
     if kind == "replicates" and len(splits) > 1 and all(split == splits[0] for split in splits):
         _log.warning(
             "all replicates have the same parts, since their split draws nothing: the deviation is that of the "
-            "training alone; --split random draws other parts for each"
+            "training alone; --split random-scaffold draws other scaffolds for each, --split random other molecules"
         )
     several = SeveralRuns(kind, tuple(folders), tuple(results), scores, intervals)
     write_record(out / RESULT, _describe(several))

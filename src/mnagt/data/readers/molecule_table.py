@@ -18,6 +18,7 @@ from mnagt.data import cache
 from mnagt.data.packed import PackedDataset
 from mnagt.data.readers.descriptor_columns import with_descriptors
 from mnagt.data.readers.duplicates import resolve_duplicates, separate_parts
+from mnagt.data.readers.list_targets import with_list_targets
 from mnagt.data.readers.molecule_reader import rdkit_version
 from mnagt.data.readers.sdf import SUFFIX, read_sdf
 from mnagt.data.readers.smiles import (
@@ -33,7 +34,6 @@ from mnagt.data.readers.split_columns import SplitColumn, announce_unused, encod
 from mnagt.data.readers.text_table import (
     Table,
     join_tables,
-    read_node_targets,
     read_row_weights,
     read_table,
     read_targets,
@@ -104,7 +104,8 @@ def read_molecules(
         targets: The target columns, where they cannot be guessed.
         task: 'single-label', 'multi-label', 'regression', or a task that the targets must fit. 'auto': one column of
             two values or of texts is single-label, several columns of 0 and 1 are multi-label, other numbers are
-            regression. 'node-regression': each cell lists a number for each atom, in the order of the SMILES.
+            regression. 'node-regression': each cell lists a number for each atom, in the order of the SMILES;
+            'edge-regression': for each bond, in the order of RDKit's ``GetBonds()``.
         group: The column that a split reads; see ``load_dataset``.
         descriptors: Columns of numbers that a model reads beside the graph.
         options: How the table is read: what is done about duplicates.
@@ -122,20 +123,19 @@ def read_molecules(
     names = table.find_target_columns(targets, (*columns, split_column, *parts, *descriptors, *weights))
     _check_descriptors(table, names, descriptors)
     announce_unused(table, [name for name in parts if name not in (*names, split_column)])
-    task, values, has_target = read_targets(table, names, task, may_be_of_nodes=True)
+    task, values, has_target = read_targets(table, names, task, may_be_lists=True)
     smiles_rows = table.read_rows(columns)
     row_format = guess_format(smiles_rows)
     if row_format.is_reaction:
-        if task.level == "node":
-            raise InputError(f"{table.label}: targets of atoms are of molecules, and {columns[0]} holds reactions")
+        if task.level != "graph":
+            raise InputError(f"{table.label}: such targets are of molecules, and {columns[0]} holds reactions")
         _log.info("%s: %s holds reactions, read as condensed graphs", table.label, columns[0])
     graphs, is_kept = _read_graphs(table.name, smiles_rows, row_format, has_target)
     refused = _explain_refused(table, names, smiles_rows, row_format, has_target, is_kept)
     indices = torch.from_numpy(np.flatnonzero(is_kept))
     dataset, rows = replace(graphs, name=table.name, task=task), table.select(indices.tolist())
-    of_nodes = task.level == "node"
-    values = read_node_targets(task, rows, names, graphs.sizes.tolist(), "atoms") if of_nodes else values[indices]
-    dataset = replace(dataset, targets=values)
+    of_items = task.level != "graph"
+    dataset = with_list_targets(dataset, rows, names) if of_items else replace(dataset, targets=values[indices])
     molecules = MoleculeTable(dataset, table, ",".join(columns), names, indices, refused)
     if not len(indices):
         raise InputError(f"{molecules}; nothing is left")

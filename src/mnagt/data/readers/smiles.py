@@ -134,7 +134,7 @@ def read_smiles(
     return Molecules(replace(graphs, texts=texts_of_rows), torch.from_numpy(kept), tuple(refused))
 
 
-class _FlatMolecules(NamedTuple):
+class FlatMolecules(NamedTuple):
     """The tables of ``rdkit_worker.graph_rows``."""
 
     sizes: NDArray[np.integer]
@@ -171,19 +171,24 @@ def _report(parts: Iterable[dict[str, Any]], name: str, total: int) -> Iterator[
             _log.info("%s: %s of %s molecules read", name, f"{done:,}", f"{total:,}")
 
 
-def _join_parts(parts: Iterable[Mapping[str, Any]]) -> tuple[_FlatMolecules, dict[int, str]]:
+def join_molecules(parts: Iterable[Mapping[str, Any]], components: int) -> FlatMolecules:
+    """The tables of all rows, each of so many molecules, which RDKit could read."""
+    return _join_components(_join_parts(parts)[0], components)[0]
+
+
+def _join_parts(parts: Iterable[Mapping[str, Any]]) -> tuple[FlatMolecules, dict[int, str]]:
     """The atoms and bonds of all SMILES, and why some are refused."""
     all_parts, reasons, done = [], {}, 0
     for part in parts:
         all_parts.append(part)
         reasons |= {done + row: why for row, why in part["reasons"]}
         done += len(part["sizes"])
-    return _FlatMolecules(
-        *(np.concatenate([part[field] for part in all_parts]) for field in _FlatMolecules._fields)
+    return FlatMolecules(
+        *(np.concatenate([part[field] for part in all_parts]) for field in FlatMolecules._fields)
     ), reasons
 
 
-def _join_components(parts: _FlatMolecules, count: int) -> tuple[_FlatMolecules, NDArray[np.integer]]:
+def _join_components(parts: FlatMolecules, count: int) -> tuple[FlatMolecules, NDArray[np.integer]]:
     """The molecules, ``count`` of which are a row, as a graph for each row whose molecules could all be read.
 
     Also the rows that could. Atoms get a last column, the component, where there are several.
@@ -198,7 +203,7 @@ def _join_components(parts: _FlatMolecules, count: int) -> tuple[_FlatMolecules,
     component = np.repeat(np.tile(np.arange(count), len(kept)), sizes.ravel())
     component = component.astype(np.min_scalar_type(-count))
     first = np.repeat((sizes.cumsum(axis=1) - sizes).ravel(), bond_counts.ravel())
-    joined = _FlatMolecules(
+    joined = FlatMolecules(
         sizes.sum(axis=1),
         bond_counts.sum(axis=1),
         np.column_stack([parts.atoms[has_atom], component]),

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from mnagt.errors import InputError, join_names, quote, suggest
 from mnagt.files import suggest_file
 from mnagt.registry import lookup
 from mnagt.tasks import TASKS, Task, Unlabelled
+from mnagt.tasks.base import Level
 from mnagt.tasks.guess import guess_kind
 from mnagt.tasks.target_column import BOUNDS, MISSING, TargetColumn, convert_decimal_commas, parse_binary, parse_number
 
@@ -294,22 +295,22 @@ def _make_table(path: Path, names: Sequence[str], rows: list[list[str]], lines: 
 
 
 def read_targets(
-    table: Table, names: Sequence[str], task: str | Task, *, may_be_of_nodes: bool = False
+    table: Table, names: Sequence[str], task: str | Task, *, may_be_lists: bool = False
 ) -> tuple[Task, Tensor, Bool[np.ndarray, "rows"]]:
     """The task, the targets of each row of the table, and which rows have any.
 
     ``task`` is one of ``TASK_CHOICES`` ('auto' guesses it from the columns ``names``), or a task that they must fit.
-    With ``may_be_of_nodes`` these may be of nodes; ``read_node_targets`` then reads them when the graphs are known.
+    With ``may_be_lists`` a cell may list them; ``with_list_targets`` then reads them when the graphs are known.
     """
     if not names:
         return Unlabelled(), torch.zeros(len(table), 0), np.ones(len(table), bool)
     columns = [read_column(table, name) for name in names]
     if find_level(task) == "graph":
         columns = [convert_decimal_commas(column) for column in columns]
-    elif not may_be_of_nodes:
+    elif not may_be_lists:
         raise InputError(
-            f"{table.label}: targets of nodes are read from tables of molecules ({', '.join(TABLES)}); give others in "
-            "Python: from_graphs(graphs, targets, task='node-regression')"
+            f"{table.label}: targets of {find_level(task)}s are read from tables of molecules ({', '.join(TABLES)}); "
+            "give others in Python: from_graphs(graphs, targets, task='node-regression')"
         )
     if isinstance(task, str):
         for column in columns:
@@ -324,18 +325,11 @@ def read_targets(
     return task, task.parse_targets(columns), has_any_target(table, names)
 
 
-def find_level(task: str | Task) -> Literal["graph", "node"]:
-    """What has a target: each graph, or each of its nodes."""
+def find_level(task: str | Task) -> Level:
+    """What has a target: each graph, or each of its nodes or edges."""
     if isinstance(task, str):
         return "graph" if task == "auto" else lookup(TASKS, task, "task").level
     return task.level
-
-
-def read_node_targets(
-    task: Task, table: Table, names: Sequence[str], sizes: Sequence[int], nodes: str
-) -> Float[Tensor, "graphs cells"]:
-    """The targets of the nodes of each row's graph, which has so many ``nodes`` (atoms)."""
-    return task.parse_node_targets([read_column(table, name) for name in names], sizes, nodes)
 
 
 def _report_outliers(task: Task, columns: Sequence[TargetColumn]) -> None:

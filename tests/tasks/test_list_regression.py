@@ -6,7 +6,7 @@ import torch
 from mnagt.errors import InputError
 from mnagt.tasks import NodeRegression, Regression
 from mnagt.tasks.guess import guess_kind
-from mnagt.tasks.node_regression import parse_list
+from mnagt.tasks.list_regression import parse_list
 from mnagt.tasks.target_column import TargetColumn
 
 NAN = float("nan")
@@ -121,14 +121,14 @@ def test_cells_are_lists_as_json_python_and_numpy_write_them(text, numbers):
 
 def test_a_cell_that_does_not_fit_its_graph_is_an_error_with_its_line():
     task = NodeRegression(("charge",))
-    target = task.parse_node_targets([column("[1, 2]", "", "[3, null, 5]")], [2, 4, 3])
+    target = task.parse_list_targets([column("[1, 2]", "", "[3, null, 5]")], [2, 4, 3], "nodes")
     torch.testing.assert_close(target, torch.tensor([[1, 2, NAN], [NAN] * 3, [3, NAN, 5]]), equal_nan=True)
     with pytest.raises(InputError, match=r"my\.csv, line 3: 2 values for 3 atoms \(without hydrogens"):
-        task.parse_node_targets([column("[1, 2]", "[1, 2]")], [2, 3], "atoms")
+        task.parse_list_targets([column("[1, 2]", "[1, 2]")], [2, 3], "atoms")
     with pytest.raises(InputError, match=r"my\.csv, line 2: '\[x\]' is neither a list of numbers"):
-        task.parse_node_targets([column("[x]")], [1])
+        task.parse_list_targets([column("[x]")], [1], "nodes")
     with pytest.raises(InputError, match="the task is regression"):
-        Regression(("charge",)).parse_node_targets([column("[1]")], [1])
+        Regression(("charge",)).parse_list_targets([column("[1]")], [1], "nodes")
 
 
 def test_lists_are_never_guessed_to_be_classes():
