@@ -135,11 +135,13 @@ def test_the_proxy_speaks_https_for_the_service(tmp_path):
                     assert caddy.poll() is None
                     time.sleep(0.1)
                 https = httpx.Client(verify=ssl.create_default_context(cafile=str(root)), timeout=30)
-                for _ in range(100):  # until it has a certificate
+                answer, tries = None, 100
+                while answer is None:  # until it has a certificate
                     try:
                         answer = https.post(f"https://localhost:{port}/predict", content=b"x" * 1000)
-                        break
                     except httpx.TransportError:
+                        tries -= 1
+                        assert tries, "Caddy does not answer"
                         time.sleep(0.2)
                 assert (answer.status_code, answer.text) == (200, f"localhost:{port} https 1000")
                 too_long = https.post(f"https://localhost:{port}/predict", content=b"x" * 1_100_000)
