@@ -88,12 +88,12 @@ def explain(
     return explanations
 
 
-def _with_temperature(each: ExplainedOutput, trained: TrainedModel) -> ExplainedOutput:
+def _with_temperature(explained: ExplainedOutput, trained: TrainedModel) -> ExplainedOutput:
     """The same of a model's outputs before its temperature."""
     return replace(
-        each,
-        score=lambda out: each.score(trained.apply_temperature(out)),
-        confidence=lambda out: each.confidence(trained.apply_temperature(out)),
+        explained,
+        score=lambda out: explained.score(trained.apply_temperature(out)),
+        confidence=lambda out: explained.confidence(trained.apply_temperature(out)),
     )
 
 

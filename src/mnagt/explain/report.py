@@ -149,27 +149,28 @@ def _kernel_keys(explanation: Explanation) -> list[Key]:
     return kernel_keys(explanation.kernel_weights[0].shape[1] if explanation.kernel_weights else 0)
 
 
-def _show_graph(trained: TrainedModel, dataset: PackedDataset, each: Explanation, name: str) -> dict[str, Any]:
+def _show_graph(trained: TrainedModel, dataset: PackedDataset, explanation: Explanation, name: str) -> dict[str, Any]:
     """What the page shows of one graph: a tree, drawings, or the largest attributions of a large graph."""
     prediction = ", ".join(
-        f"{key} {v:.3g}" if isinstance(v, float) else f"{key} {v}" for key, v in each.prediction.items()
+        f"{key} {v:.3g}" if isinstance(v, float) else f"{key} {v}" for key, v in explanation.prediction.items()
     )
-    shown = {"name": name, "explanation": each, "prediction": prediction, "attention": _draw_attention(each)}
-    values, weights = each.attribution.nodes.tolist(), [layer.tolist() for layer in each.kernel_weights]
-    names = _node_names(trained, dataset, each)
-    if trained.task.is_sequence and each.graph.node_labels is not None:
-        depths = each.graph.node_labels[:, -1].tolist()
+    shown = {"name": name, "explanation": explanation, "prediction": prediction}
+    shown["attention"] = _draw_attention(explanation)
+    values, weights = explanation.attribution.nodes.tolist(), [layer.tolist() for layer in explanation.kernel_weights]
+    names = _node_names(trained, dataset, explanation)
+    if trained.task.is_sequence and explanation.graph.node_labels is not None:
+        depths = explanation.graph.node_labels[:, -1].tolist()
         rows = zip(names, depths, values, map(value_colour, values), compute_opacities(values), strict=True)
         return shown | {"tree": [(*row, [layer[i] for layer in weights]) for i, row in enumerate(rows)]}
     row_format = find_molecule_format(trained.model.features)
     kinds = (*BONDS, *CHANGES[1:3]) if row_format else category_meanings(dataset, "edge_labels/0")
-    drawn = _name_changes(each.graph) if row_format and row_format.is_reaction else each.graph
-    graph = DrawnGraph(names, list_bonds(drawn, kinds), each.smiles)
+    drawn = _name_changes(explanation.graph) if row_format and row_format.is_reaction else explanation.graph
+    graph = DrawnGraph(names, list_bonds(drawn, kinds), explanation.smiles)
     if len(values) > MAX_NODES or len(graph.bonds) > MAX_EDGES:
         order = sorted(range(len(values)), key=lambda i: -abs(values[i]))[:SHOWN_NODES]
         return shown | {"largest": [(f"{names[i]} (node {i})", values[i]) for i in order]}
     shown["drawing"] = draw_values(f"Attributions of the nodes of {name}", graph, values)
-    if keys := _kernel_keys(each):
+    if keys := _kernel_keys(explanation):
         shown["pies"] = draw_pies(f"Kernel weights of the nodes of {name}", graph, weights, keys).to_svg()
     return shown
 
@@ -182,9 +183,9 @@ def _name_changes(reaction: GraphBatch) -> GraphBatch:
     return replace(reaction, edge_labels=kind[:, None])
 
 
-def _node_names(trained: TrainedModel, dataset: PackedDataset, each: Explanation) -> list[str]:
-    labels = each.graph.node_labels
-    first = each.graph.in_degree if labels is None else labels[:, 0]
+def _node_names(trained: TrainedModel, dataset: PackedDataset, explanation: Explanation) -> list[str]:
+    labels = explanation.graph.node_labels
+    first = explanation.graph.in_degree if labels is None else labels[:, 0]
     kind = {label: node_type(trained, dataset, label) for label in first.unique().tolist()}
     names = [kind[label] for label in first.tolist()]
     if not trained.task.is_sequence or labels is None:
@@ -194,12 +195,12 @@ def _node_names(trained: TrainedModel, dataset: PackedDataset, each: Explanation
     return [name if word == "__NONE__" else f"{name}  {word}" for name, word in zip(names, second, strict=True)]
 
 
-def _draw_attention(each: Explanation) -> list[Markup]:
+def _draw_attention(explanation: Explanation) -> list[Markup]:
     """The maps of each layer, one for each kernel and head."""
-    if not each.attention or each.attention[0].shape[-1] > MAX_NODES:
+    if not explanation.attention or explanation.attention[0].shape[-1] > MAX_NODES:
         return []
     layers = []
-    for number, layer in enumerate(each.attention):
+    for number, layer in enumerate(explanation.attention):
         maps = []
         for key, kernel in zip(kernel_keys(len(layer)), layer, strict=True):
             for h, head in enumerate(kernel):

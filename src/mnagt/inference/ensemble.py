@@ -73,14 +73,14 @@ class Ensemble(TrainedModel):
 
     def outputs(self, graphs: Graphs, indices: Some = None, device: Device = "cpu") -> Outputs:
         """Outputs whose probabilities are the means of the members', each calibrated if it has been."""
-        each = [member.outputs(graphs, indices, device) for member in self.members]
-        return average_outputs(self.task, convert_outputs(self.members, each))
+        outputs = [member.outputs(graphs, indices, device) for member in self.members]
+        return average_outputs(self.task, convert_outputs(self.members, outputs))
 
     def outputs_with_distances(
         self, graphs: Graphs, indices: Some = None, device: Device = "cpu"
     ) -> tuple[Outputs, Float[Tensor, "some"] | None]:
-        each, distances = self._member_outputs(graphs, indices, device)
-        return average_outputs(self.task, each), distances
+        outputs, distances = self._member_outputs(graphs, indices, device)
+        return average_outputs(self.task, outputs), distances
 
     def predictor(self, num_graphs: int | None = None, *, with_distances: bool = False) -> "EnsembleModel":
         """The module from a batch to outputs of the ensemble, for graphs that are read as the first member does."""
@@ -95,8 +95,9 @@ class Ensemble(TrainedModel):
         self, graphs: Graphs, indices: Some = None, device: Device = "cpu", *, level: float | None = None
     ) -> dict[str, list]:
         """As of one model, and in columns called 'spread' the standard deviation of each number between the members."""
-        each, distances = self._member_outputs(graphs, indices, device)
-        columns, tables = self.decode(average_outputs(self.task, each), level), [self.task.decode(one) for one in each]
+        outputs, distances = self._member_outputs(graphs, indices, device)
+        columns = self.decode(average_outputs(self.task, outputs), level)
+        tables = [self.task.decode(output) for output in outputs]
         for name, values in tables[0].items():
             if any(isinstance(value, list) for value in values):  # of different lengths
                 rows = zip(*(table[name] for table in tables), strict=True)
@@ -154,8 +155,8 @@ class DropoutEnsemble(Ensemble):
         predictor = trained.predictor().eval()
         with _sampled_dropout(trained.model), torch.random.fork_rng():
             torch.manual_seed(_SEED)
-            each = [compute_outputs(predictor, dataset, indices).cpu() for _ in range(count)]
-        return trained.apply_temperature(torch.stack(each)), distances
+            outputs = [compute_outputs(predictor, dataset, indices).cpu() for _ in range(count)]
+        return trained.apply_temperature(torch.stack(outputs)), distances
 
 
 class EnsembleModel(nn.Module):
@@ -229,9 +230,9 @@ def measure_spread(members: Sequence[list[float]]) -> list[float]:
     return torch.tensor(members).std(dim=0, correction=0).tolist()
 
 
-def average_outputs(task: Task, each: Float[Tensor, "members some outputs"]) -> Outputs:
+def average_outputs(task: Task, outputs: Float[Tensor, "members some outputs"]) -> Outputs:
     """Outputs whose probabilities, or numbers, are the means of the members'."""
-    return task.from_probability(task.to_probability(each.double()).mean(dim=0)).to(each.dtype)
+    return task.from_probability(task.to_probability(outputs.double()).mean(dim=0)).to(outputs.dtype)
 
 
 def _find_dropout(model: nn.Module) -> list[nn.Module]:

@@ -76,9 +76,9 @@ class WeightedSum(nn.Module):
         outputs = [self.head(vector[:, :width]), *vector[:, width:].split(self.outputs, dim=1)]
         return self.join(torch.stack([output.to(vector.dtype) for output in outputs]))
 
-    def join(self, each: Float[Tensor, "models graphs outputs"]) -> Float[Tensor, "graphs outputs"]:
+    def join(self, outputs: Float[Tensor, "models graphs outputs"]) -> Float[Tensor, "graphs outputs"]:
         """The outputs of all from those of each model."""
-        return (self.weights.to(each.dtype)[:, None, None] * each).sum(dim=0)
+        return (self.weights.to(outputs.dtype)[:, None, None] * outputs).sum(dim=0)
 
 
 class WeightedMean(WeightedSum):
@@ -91,9 +91,9 @@ class WeightedMean(WeightedSum):
         super().__init__(head, outputs, members)
         self.register_buffer("link", torch.zeros((), dtype=torch.int32))
 
-    def join(self, each: Float[Tensor, "models graphs outputs"]) -> Float[Tensor, "graphs outputs"]:
+    def join(self, outputs: Float[Tensor, "models graphs outputs"]) -> Float[Tensor, "graphs outputs"]:
         link = LINKS[int(self.link)]
-        probability = each.sigmoid() if link == "logit" else each.softmax(dim=-1) if link == "log" else each
+        probability = outputs.sigmoid() if link == "logit" else outputs.softmax(dim=-1) if link == "log" else outputs
         return apply_link(super().join(probability), link)
 
 
