@@ -68,13 +68,9 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
 def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
     """As ``make_split``; also which split it is, in words."""
     row_format = choose_row_format(dataset.features)
-    first = (
-        " of the first component"
-        if row_format.components > 1
-        else " of the reactants"
-        if row_format.is_reaction
-        else ""
-    )
+    first = " of the reactants" if row_format.is_reaction else ""
+    if row_format.components > 1:
+        first = " of the first component"
     if config.kind != "auto":
         name = f"{config.kind}{first if config.kind in _BY_STRUCTURE else ''}"
         return NamedSplit(SPLITS[config.kind](config, dataset), name)
