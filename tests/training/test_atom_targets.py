@@ -275,7 +275,7 @@ def test_graphs_of_other_libraries_have_targets_of_nodes():
     ours = from_graphs(data, task="node-regression")
     torch.testing.assert_close(ours.targets, torch.tensor([[0, 1, torch.nan], [0, 1, 2]]), equal_nan=True)
     data[1].y = torch.ones(2)
-    with pytest.raises(InputError, match="graph 1: y needs a number for each of its 3 nodes"):
+    with pytest.raises(InputError, match="graph 1: y has 2 rows for 3 nodes"):
         from_graphs(data, task="node-regression")
 
 

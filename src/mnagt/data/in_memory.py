@@ -106,7 +106,9 @@ def _add_targets(
 
 def _list_targets(values: Sequence[Any] | Tensor, sizes: list[int]) -> list[str]:
     """The numbers of each graph's nodes or edges as a text: a list for each graph, or a tensor with those of all."""
-    if isinstance(values, Tensor) and values.numel() == len(values) == sum(sizes):
+    if isinstance(values, Tensor) and len(values) == sum(sizes):
+        if values.numel() > len(values):
+            raise InputError(f"targets have the shape {tuple(values.shape)}; give a number for each node or edge")
         values = values.flatten().split(sizes)
     lists = [_to_python(of_graph) for of_graph in values]
     return ["" if of_graph is None else str(of_graph) for of_graph in lists]
@@ -164,10 +166,7 @@ def _read(
             return ReadGraphs(_pack_networkx(items, columns, title), values, [])
         case _:
             title = name or (of_dataset if isinstance(of_dataset, str) and of_dataset else _DEFAULT_NAME)
-            if level != "node":
-                return read_pyg(items, title, target=target, columns=columns, **of_model)
-            dataset, _, notes = read_pyg(items, title, columns=columns)
-            return ReadGraphs(dataset, None if target is None else _cat_node_targets(items, target), notes)
+            return read_pyg(items, title, target=target, of_nodes=level == "node", columns=columns, **of_model)
 
 
 def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:
@@ -178,19 +177,6 @@ def _find_targets(graphs: list[Any], target: str) -> list[Any] | None:
     if missing:
         raise InputError(f"graph {missing[0]} has no {target}, and others do; give it to all of them or to none")
     return [graph.graph[target] for graph in graphs]
-
-
-def _cat_node_targets(graphs: list[Any], target: str) -> Tensor | None:
-    """The attribute ``target`` of the nodes of PyTorch Geometric's graphs, end to end; None where none has it."""
-    values = [getattr(graph, target, None) for graph in graphs]
-    if all(each is None for each in values):
-        return None
-    columns = []
-    for number, (graph, each) in enumerate(zip(graphs, values, strict=True)):
-        if not isinstance(each, Tensor) or {each.numel(), *each.shape[:1]} != {graph.num_nodes}:
-            raise InputError(f"graph {number}: {target} needs a number for each of its {graph.num_nodes} nodes")
-        columns.append(each.flatten())
-    return torch.cat(columns)
 
 
 def _find_kind(graph: Any) -> str | None:

@@ -52,11 +52,9 @@ class MoleculeFormat:
         """
         if self.is_reaction:
             return "a reaction"
-        return (
-            "a molecule"
-            if self.components == 1
-            else f"{self.components} components, as in CCO{',O' * (self.components - 1)}"
-        )
+        if self.components == 1:
+            return "a molecule"
+        return f"{self.components} components, as in CCO{',O' * (self.components - 1)}"
 
     @property
     def features(self) -> Features:

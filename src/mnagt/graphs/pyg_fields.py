@@ -36,10 +36,13 @@ class PygFields(NamedTuple):
         return f"fields of the graphs that are not read: {join_names(self.unread)}" if self.unread else ""
 
 
-def read_fields(data: Any, name: str = "these graphs", target: str | None = "y") -> PygFields:
+def read_fields(
+    data: Any, name: str = "these graphs", target: str | None = "y", *, of_nodes: bool = False
+) -> PygFields:
     """The fields of a graph, a batch, or a list of graphs and batches of PyTorch Geometric, checked.
 
-    ``name`` is for notices. ``target`` is the field that is read as ``y``; None for none.
+    ``name`` is for notices. ``target`` is the field that is read as ``y``, None for none; it has a row for each graph,
+    or for each node if ``of_nodes``.
     """
     from torch_geometric.data import Data, HeteroData
 
@@ -54,9 +57,10 @@ def read_fields(data: Any, name: str = "these graphs", target: str | None = "y")
     shifted = [part + start for part, start in zip(edges, starts, strict=True)]
     edge_index = torch.cat(shifted, dim=1) if edges else torch.zeros(2, 0, dtype=torch.long)
     rows = {"nodes": nodes, "edges": [part.shape[1] for part in edges], "graphs": [len(part) for part in each]}
+    owners_of = COLUMNS | {"y": "nodes" if of_nodes else "graphs"}
     columns = {
         column: _concatenate(graphs, target if column == "y" else column, owners, rows[owners])
-        for column, owners in COLUMNS.items()
+        for column, owners in owners_of.items()
     }
     edges_kept = find_simple_edges(edge_index, name)
     if edges_kept is not None:

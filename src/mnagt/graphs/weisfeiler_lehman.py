@@ -38,13 +38,11 @@ def subtree_colours(graph: GraphBatch, iterations: int) -> Int[Tensor, "nodes co
     Where nodes have no labels there are ``STRUCTURAL_COLOURS`` at first: those of the degree, of the core number, of
     degree and triangles, and of all three, from which the iterations begin.
     """
+    labels = _structural_labels(graph) if graph.node_labels is None else graph.node_labels
+    colours = torch.stack(_refine_colours(graph, iterations, labels, graph.edge_labels), dim=1)
     if graph.node_labels is not None:
-        return torch.stack(_refine_colours(graph, iterations, graph.node_labels, graph.edge_labels), dim=1)
-    colours = structural_colours(graph, STRUCTURAL_COLOURS - 1)
-    return torch.cat(
-        [colours, torch.stack(_refine_colours(graph, iterations, _structural_labels(graph), graph.edge_labels), dim=1)],
-        dim=1,
-    )
+        return colours
+    return torch.cat([structural_colours(graph, STRUCTURAL_COLOURS - 1), colours], dim=1)
 
 
 def structural_colours(graph: GraphBatch, count: int) -> Int[Tensor, "nodes count"]:

@@ -1,6 +1,5 @@
 """The split that the settings of a run describe. A new kind is a function and a line in ``SPLITS``."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mnagt.data.packed import PackedDataset
-from mnagt.data.readers.duplicates import count_duplicates, describe_left_out, find_last_parts, shorten
+from mnagt.data.readers.duplicates import count_duplicates, separate_parts
 from mnagt.data.readers.fingerprint_splits import butina_clusters, kennard_stone_order, kmeans_clusters, morgan_bits
 from mnagt.data.readers.smiles import find_scaffolds, get_smiles
-from mnagt.data.readers.split_columns import NO_PART
+from mnagt.data.readers.text_table import Table
 from mnagt.data.registry import DATASETS, is_molecule_table
 from mnagt.data.splits import (
     PARTS,
@@ -40,8 +39,6 @@ FEW_OF_CLASS = 5
 _MAX_LISTED = 5
 _BY_STRUCTURE = ("scaffold", "random-scaffold", "scaffold-folds", "butina", "kmeans", "kennard-stone")
 """Splits by the structure of molecules: of the first component, and of the reactants."""
-
-_log = logging.getLogger(__name__)
 
 
 class NamedSplit(NamedTuple):
@@ -72,13 +69,9 @@ def make_split(config: SplitConfig, dataset: PackedDataset) -> Split:
 def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
     """As ``make_split``; also which split it is, in words."""
     row_format = choose_row_format(dataset.features)
-    first = (
-        " of the first component"
-        if row_format.components > 1
-        else " of the reactants"
-        if row_format.is_reaction
-        else ""
-    )
+    first = " of the reactants" if row_format.is_reaction else ""
+    if row_format.components > 1:
+        first = " of the first component"
     if config.kind != "auto":
         name = f"{config.kind}{first if config.kind in _BY_STRUCTURE else ''}"
         if config.kind in ("stratified", "scaffold-folds", "group-folds"):
@@ -264,18 +257,11 @@ def _split_kennard_stone(config: SplitConfig, dataset: PackedDataset) -> Split:
 def _split_files(config: SplitConfig, dataset: PackedDataset) -> Split:
     if config.folder is None:
         raise InputError("a split from files needs their folder: --split-folder, or folder under [split] in a recipe")
-    split = read_split(Path(config.folder), len(dataset))
-    if dataset.same_as is None:
-        return split
-    part = split.to_parts(len(dataset))
-    is_early = (part >= 0) & (part < find_last_parts(part, dataset.same_as))
-    if not is_early.any():
-        return split
-    smiles, early = get_smiles(dataset), is_early.nonzero()[:, 0].tolist()
-    listed = "; ".join(f"graph {graph} ({shorten(smiles[graph])})" for graph in early[:_MAX_LISTED])
-    message = "%s: two parts of the split share molecules: %s; %s"
-    _log.warning(message, config.folder, listed, describe_left_out(is_early))
-    return official_split(part.where(~is_early, NO_PART))
+    part = read_split(Path(config.folder), len(dataset)).to_parts(len(dataset))
+    graphs = Table(config.folder, {}, range(len(dataset)), line_name="graph")
+    separated = separate_parts(replace(dataset, official=part), graphs, "keep").official
+    assert separated is not None
+    return official_split(separated)
 
 
 def _unique_molecules(dataset: PackedDataset) -> tuple[Int[Tensor, "units"], Int[Tensor, "graphs"]]:

@@ -112,13 +112,13 @@ def list_copies(dataset: PackedDataset, table: Table, is_listed: Bool[Tensor, "g
         copies = (dataset.same_as == graph).nonzero()[:, 0].tolist()
         lines = [table.name_line(copy) for copy in copies[:_MAX_LISTED]]
         lines += ["..."] * (len(copies) > _MAX_LISTED)
-        listed.append(f"lines {', '.join(lines[:-1])} and {lines[-1]} ({shorten(smiles[graph])})")
+        listed.append(f"{table.line_name}s {', '.join(lines[:-1])} and {lines[-1]} ({_shorten(smiles[graph])})")
     if len(first) > _MAX_LISTED:
         listed.append(f"and {len(first) - _MAX_LISTED:,} more")
     return "; ".join(listed)
 
 
-def shorten(smiles: str) -> str:
+def _shorten(smiles: str) -> str:
     """A SMILES as messages show it."""
     smiles = smiles.replace(SEPARATOR, ", ")
     return smiles if len(smiles) <= _MAX_SMILES else f"{smiles[:_MAX_SMILES]}..."
@@ -133,7 +133,7 @@ def separate_parts(dataset: PackedDataset, table: Table, duplicates: str) -> Pac
     part, same_as = dataset.official, dataset.same_as
     if part is None or same_as is None:
         return dataset
-    last = find_last_parts(part, same_as)
+    last = torch.full_like(part, NO_PART).scatter_reduce(0, same_as, part, "amax")[same_as]
     is_early = (part >= 0) & (part < last)
     if not is_early.any():
         return dataset
@@ -145,18 +145,9 @@ def separate_parts(dataset: PackedDataset, table: Table, duplicates: str) -> Pac
     if duplicates == "error":
         raise InputError(f"{report}; remove them from {PARTS[1]} and {PARTS[2]}")
     if duplicates == "keep":
-        _log.warning("%s; %s", report, describe_left_out(is_early))
+        rows = count(int(is_early.sum()), "row")
+        message = "%s; %s of them left out of training or validation, so that no tested molecule is trained on"
+        _log.warning(message, report, rows)
         return replace(dataset, official=part.where(~is_early, NO_PART))
     _log.warning("%s; each goes to the last part that has it", report)
     return replace(dataset, official=last)
-
-
-def find_last_parts(part: Int[Tensor, "graphs"], same_as: Int[Tensor, "graphs"]) -> Int[Tensor, "graphs"]:
-    """The last part that has the molecule of each graph."""
-    return torch.full_like(part, NO_PART).scatter_reduce(0, same_as, part, "amax")[same_as]
-
-
-def describe_left_out(is_early: Bool[Tensor, "graphs"]) -> str:
-    """What is done about molecules of which two parts have copies."""
-    rows = count(int(is_early.sum()), "row")
-    return f"{rows} of them left out of training or validation, so that no tested molecule is trained on"

@@ -42,6 +42,7 @@ def read_pyg(
     name: str,
     *,
     target: str | None = None,
+    of_nodes: bool = False,
     columns: Names | None = None,
     features: Features | None = None,
     vocabularies: Names | None = None,
@@ -52,11 +53,12 @@ def read_pyg(
         graphs: ``Data`` or ``Batch``.
         name: The name of the data set.
         target: The field that holds the targets; None to read none.
+        of_nodes: Whether there is a target for each node.
         columns: The columns to read, by kind ('node_labels', ...); 'x' are all of its columns. None to find out.
         features: The columns that a model reads which has no names for them, as it was trained on other sources.
         vocabularies: The categories of that model.
     """
-    fields = read_fields(graphs, name, target=target)
+    fields = read_fields(graphs, name, target, of_nodes=of_nodes)
     for graph in (fields.sizes == 0).nonzero()[:, 0].tolist():
         raise InputError(f"graph {graph} has no nodes; leave it out")
     encoded, notes = {}, []
