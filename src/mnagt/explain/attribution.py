@@ -27,7 +27,7 @@ Score = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
 """Computes the explained output from the outputs of a model."""
 Predictor = nn.Module
 """What ``TrainedModel.predictor`` gives: a ``GraphModel``, a ``ForestEnsemble`` or an ``EnsembleModel``."""
-NODES_AT_ONCE = 8192
+NODES_AT_ONCE = 4096
 """Nodes in a forward pass."""
 HALVINGS = 10
 """How often an interval of the path may be halved."""
