@@ -31,6 +31,7 @@ from mnagt.explain import (
     explain_to,
 )
 from mnagt.explain.attribution import Attribution, DeletionCurve, deletion_curve, integrated_gradients, occlusion
+from mnagt.graphs import molecules
 from mnagt.graphs.features import Features
 from mnagt.inference.calibration import LEVELS, Calibration
 from mnagt.inference.model_folder import TrainedModel, load_model
@@ -400,3 +401,24 @@ def test_vectors_in_parquet_keep_the_rows_of_a_table(tmp_path):
     assert read["graph"] == [0, 1, 2]
     assert read["name"] == ["line 2", None, "line 4"]
     assert [value is None for value in read["v0"]] == [False, True, False]
+
+
+def test_descriptors_of_a_molecule_are_computed_once_and_not_for_each_copy(monkeypatch):
+    torch.manual_seed(0)
+    settings = {**SMALL, "descriptors": ("rdkit2d",)}
+    model = build_model("mnagt", settings, FEATURES, 2).eval()
+    trained = TrainedModel(model, SingleLabel(("a", "b")), "mnagt", settings, {}, {})
+    graphs, real, counts = read_smiles(["CC(=O)Oc1ccccc1C(=O)O"]).graphs, molecules.compute_descriptors, []
+
+    def compute(some: list, count: int) -> np.ndarray:
+        counts.append(len(some))
+        return real(some, count)
+
+    monkeypatch.setattr(molecules, "compute_descriptors", compute)
+    (explained,) = explain(trained, graphs, steps=32)
+    check_by_deletion(trained, graphs, [explained])
+    assert max(counts) == 1
+    assert explained.attribution.gap == pytest.approx(0, abs=0.05)
+    assert explained.attribution.output == pytest.approx(
+        explained.output.score(trained.outputs(graphs)).item(), rel=1e-4
+    )

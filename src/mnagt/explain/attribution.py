@@ -1,6 +1,7 @@
 """Attributions of nodes: integrated gradients, occlusion, and the deletion curve that checks them."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from mnagt.data.packed import PackedDataset
 from mnagt.errors import InputError
 from mnagt.graphs.batch import GraphBatch
+from mnagt.graphs.encodings import ENCODINGS, add_encodings
 from mnagt.graphs.molecules import TABLE_DESCRIPTORS
 from mnagt.graphs.subgraph import induce_subgraph
 from mnagt.inference.ensemble import EnsembleModel
@@ -25,7 +27,7 @@ Score = Callable[[Float[Tensor, "graphs outputs"]], Float[Tensor, "graphs"]]
 """Computes the explained output from the outputs of a model."""
 Predictor = nn.Module
 """What ``TrainedModel.predictor`` gives: a ``GraphModel``, a ``ForestEnsemble`` or an ``EnsembleModel``."""
-NODES_AT_ONCE = 8192
+NODES_AT_ONCE = 4096
 """Nodes in a forward pass."""
 HALVINGS = 10
 """How often an interval of the path may be halved."""
@@ -86,10 +88,27 @@ def integrated_gradients(
     if steps < 1:
         raise InputError(f"steps must be at least 1, got {steps}")
     model.eval()
+    graphs = (GraphCopies(model, dataset, index) for index in indices.tolist())
     return [
-        _integrate(partial(_evaluate_on_path, model, dataset, index, score), steps)
-        for index, score in zip(indices.tolist(), scores, strict=True)
+        _integrate(partial(_evaluate_on_path, model, graph, score), steps)
+        for graph, score in zip(graphs, scores, strict=True)
     ]
+
+
+class GraphCopies:
+    """Copies of a graph in one batch, with the encodings that ``model`` reads, such as descriptors, computed once."""
+
+    def __init__(self, model: Predictor, dataset: PackedDataset, index: int) -> None:
+        self._dataset, self._index, self.num_nodes = dataset, index, int(dataset.sizes[index])
+        members = list(model.members) if isinstance(model, EnsembleModel) else [model]
+        read = {pair for member in members for pair in _network(member).encodings.items() if pair[0] in ENCODINGS}
+        times = Counter(name for name, _ in read)  # what two members read in two sizes, each computes for itself
+        sizes = {name: size for name, size in read if times[name] == 1}
+        self._encodings = add_encodings(dataset.batch(torch.tensor([index])), sizes).encodings
+
+    def batch(self, count: int) -> GraphBatch:
+        copies = self._dataset.batch(torch.full((count,), self._index))
+        return replace(copies, encodings={name: rows.repeat(count, 1) for name, rows in self._encodings.items()})
 
 
 def _integrate(along: Callable[[Tensor], tuple[Tensor, Tensor]], steps: int) -> Attribution:
@@ -113,18 +132,18 @@ def _integrate(along: Callable[[Tensor], tuple[Tensor, Tensor]], steps: int) -> 
 
 
 def _evaluate_on_path(
-    model: Predictor, dataset: PackedDataset, index: int, score: Score, shares: Float[Tensor, "points"]
+    model: Predictor, graphs: GraphCopies, score: Score, shares: Float[Tensor, "points"]
 ) -> tuple[Float[Tensor, "points"], Float[Tensor, "points nodes"]]:
     """The explained output where inputs are scaled by each of ``shares``, and its slope by each node's part.
 
     The points are copies of the graph in one batch.
     """
-    size, values, slopes = int(dataset.sizes[index]), [], []
+    size, values, slopes = graphs.num_nodes, [], []
     for batch in shares.split(max(1, NODES_AT_ONCE // max(1, size))):
-        graph = dataset.batch(torch.full((len(batch),), index))
+        graph = graphs.batch(len(batch))
         with torch.no_grad():
             inputs = _node_inputs(model, graph)
-        share = batch.to(dataset.device).repeat_interleave(size)[:, None]
+        share = batch.to(graph.device).repeat_interleave(size)[:, None]
         path = [(share * h).requires_grad_() for h in inputs]
         with torch.enable_grad():
             value = score(_outputs(model, path, graph))
@@ -267,7 +286,7 @@ def deletion_curve(
         ranks += [torch.randperm(size, generator=generator) for _ in range(orders)]
         num_deleted = (torch.arange(TENTHS) * size / TENTHS).round()
         is_kept = (torch.stack(ranks)[:, None, :] >= num_deleted[None, :, None]).flatten().to(dataset.device)
-        graph = dataset.batch(torch.full((len(ranks) * TENTHS,), index))
+        graph = GraphCopies(model, dataset, index).batch(len(ranks) * TENTHS)
         with torch.inference_mode():
             if is_cut:
                 output = model(_without(graph, is_kept))

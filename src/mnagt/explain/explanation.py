@@ -11,7 +11,14 @@ from torch import Tensor
 
 from mnagt.data.readers.smiles import get_smiles
 from mnagt.data.registry import category_meanings
-from mnagt.explain.attribution import Attribution, DeletionCurve, Score, deletion_curve, integrated_gradients
+from mnagt.explain.attribution import (
+    Attribution,
+    DeletionCurve,
+    GraphCopies,
+    Score,
+    deletion_curve,
+    integrated_gradients,
+)
 from mnagt.graphs.batch import GraphBatch
 from mnagt.inference.model_folder import Graphs, TrainedModel
 from mnagt.tasks import ExplainedOutput
@@ -58,10 +65,11 @@ def explain(
     path of the integrated gradients begins. What is explained is the prediction as ``predict`` gives it: in the units
     of the targets, with the model's temperature if it is calibrated, and with its random forest, if it has one, as a
     part that is not divided among nodes (``Attribution.baseline`` holds it). ``on_step`` is called after every
-    forward pass along the path; what it raises ends the explanation.
+    forward pass along the path, and before and after the path; what it raises ends the explanation.
     """
     dataset, indices = trained.read(graphs, indices, device)
     output = trained.outputs(graphs, indices, device)
+    on_step()
     table, output = trained.decode(output), trained.apply_temperature(output)
     explained = trained.task.explained_outputs(output, target, category_meanings(dataset, "classes"))
     probabilities = [each.confidence(output)[row].item() for row, each in enumerate(explained)]
@@ -72,11 +80,13 @@ def explain(
         return score(output)
 
     scores = [partial(with_step, each.score) for each in explained]
-    attributions = integrated_gradients(trained.predictor(), dataset, indices, scores, steps=steps)
+    predictor = trained.predictor()
+    attributions = integrated_gradients(predictor, dataset, indices, scores, steps=steps)
     smiles = None if dataset.texts is None else get_smiles(dataset)
     explanations = []
     for row, index in enumerate(indices.tolist()):
-        graph = dataset.batch(torch.tensor([index]))
+        on_step()
+        graph = GraphCopies(predictor, dataset, index).batch(1)
         with torch.inference_mode():
             weights = [layer[: graph.num_nodes].cpu() for layer in trained.model.kernel_weights(graph)]
             attention = [layer[0].cpu() for layer in trained.model.attention_weights(graph)]

@@ -239,6 +239,7 @@ class Service:
         index, functions = torch.tensor([which]), read.functions[which : which + 1]
         output = self._compute(read.graphs, index)
         (prediction,) = self._format(RequestGraphs(read.graphs, functions), output, request.level)
+        check()
         (explanation,) = explain(self.trained, read.graphs, index, target=request.target, steps=STEPS, on_step=check)
         if not explanation.attribution.nodes.isfinite().all():
             raise InputError(_NOT_FINITE)
