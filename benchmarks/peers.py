@@ -7,7 +7,8 @@ are the published designs at the same width, depth, heads and head, as their pub
 - ``GraphTrans``: a GIN, then PyTorch's own ``TransformerEncoder`` with a CLS token (Wu et al., 2021), padded by
   ``to_dense_batch`` where its authors loop over the graphs;
 - ``Sat``: queries and keys from a GNN, softmax by scatter over all pairs of each graph's nodes (Chen et al., 2022);
-- ``Gin``: no transformer but a plain GIN, so wide that it has as many weights as ours without its table of subtrees.
+- ``Gin``: no transformer but a plain GIN, so wide that it has as many weights as ours without its table of subtrees;
+- ``Products``: no model but the floor: as many products of nodes and weights as ours has, one after another.
 
 Ours attends through three kernels a layer and takes three message-passing steps; the transformers attend once, after
 one step (``Sat``: two), count no subtrees, and are that much smaller. Nothing is dropped but ours' subtrees, as
@@ -331,5 +332,29 @@ class Gin(nn.Module):
         return self.head(global_add_pool(x, data.batch, data.num_graphs))
 
 
-PEERS: dict[str, type[Gps | GraphTrans | Sat | Gin]] = {"gps": Gps, "graphtrans": GraphTrans, "sat": Sat, "gin": Gin}
+class Products(nn.Module):
+    """The linear maps of our layers, each from ``DIM`` to ``DIM`` columns, with nothing between them."""
+
+    reads = ()
+
+    def __init__(self, labels: int, outputs: int) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder(labels), nn.Linear(DIM, outputs)
+        kernels, convolutions, ffn = MAX_HOP + 1, MAX_HOP + 1, 4
+        maps = 5 * kernels + 2 * convolutions + ffn  # query, key, value, output and mixer; the two of a GIN
+        self.maps = nn.Sequential(*(nn.Linear(DIM, DIM, bias=False) for _ in range(DEPTH * maps)))
+        for each in self.maps.parameters():
+            nn.init.orthogonal_(each)  # else numbers vanish, and tiny ones are slow
+
+    def forward(self, data: Any) -> Tensor:
+        return self.head(global_add_pool(self.maps(self.encoder(data.x)), data.batch, data.num_graphs))
+
+
+PEERS: dict[str, type[Gps | GraphTrans | Sat | Gin | Products]] = {
+    "gps": Gps,
+    "graphtrans": GraphTrans,
+    "sat": Sat,
+    "gin": Gin,
+    "products": Products,
+}
 """Each is built from the number of node labels and of outputs."""
