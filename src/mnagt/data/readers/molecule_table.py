@@ -25,6 +25,7 @@ from mnagt.data.readers.smiles import (
     SEPARATOR,
     VERSION,
     RefusedRow,
+    describe_unread,
     find_duplicates,
     get_smiles,
     guess_format,
@@ -122,7 +123,7 @@ def read_molecules(
     weights = (options.row_weights,) if options.row_weights else ()
     names = table.find_target_columns(targets, (*columns, split_column, *parts, *descriptors, *weights))
     _check_descriptors(table, names, descriptors)
-    announce_unused(table, [name for name in parts if name not in (*names, split_column)])
+    announce_unused(table, (*names, split_column))
     task, values, has_target = read_targets(table, names, task, may_be_lists=True)
     smiles_rows = table.read_rows(columns)
     row_format = guess_format(smiles_rows)
@@ -131,6 +132,8 @@ def read_molecules(
             raise InputError(f"{table.label}: such targets are of molecules, and {columns[0]} holds reactions")
         _log.info("%s: %s holds reactions, read as condensed graphs", table.label, columns[0])
     graphs, is_kept = _read_graphs(table.name, smiles_rows, row_format, has_target)
+    for line in describe_unread(get_smiles(graphs)):
+        _log.warning("%s: %s", table.label, line)
     refused = _explain_refused(table, names, smiles_rows, row_format, has_target, is_kept)
     indices = torch.from_numpy(np.flatnonzero(is_kept))
     dataset, rows = replace(graphs, name=table.name, task=task), table.select(indices.tolist())
@@ -182,7 +185,7 @@ def _read_graphs(
         graphs = read_smiles(to_read, name=name, row_format=row_format).graphs
         return replace(graphs, same_as=find_duplicates(get_smiles(graphs)))
 
-    lines, version = "\n".join(map(SEPARATOR.join, to_read)), "reactions" if row_format.is_reaction else "same_as"
+    lines, version = "\n".join(map(SEPARATOR.join, to_read)), "reactions" if row_format.is_reaction else "same_as-2"
     graphs = cache.load_or_build(VERSION, rdkit_version(), lines, version, build=build)
     readable = set(get_smiles(graphs))
     return graphs, has_target & np.array([text in readable for text in texts], bool)

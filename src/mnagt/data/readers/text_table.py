@@ -380,6 +380,6 @@ def read_row_weights(table: Table, name: str) -> Float[Tensor, "rows"]:
 
 
 def read_column(table: Table, name: str) -> TargetColumn:
-    """The texts of a column, empty where they stand for a missing value."""
-    texts = ["" if text.lower() in MISSING else text for text in table.column(name)]
+    """The texts of a column, empty where they stand for a missing value, with hyphens for typographic minus signs."""
+    texts = ["" if text.lower() in MISSING else text.replace("\N{MINUS SIGN}", "-") for text in table.column(name)]
     return TargetColumn(name, texts, table.label, lambda row: table.locate(row, name))
