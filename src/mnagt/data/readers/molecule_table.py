@@ -132,8 +132,6 @@ def read_molecules(
             raise InputError(f"{table.label}: such targets are of molecules, and {columns[0]} holds reactions")
         _log.info("%s: %s holds reactions, read as condensed graphs", table.label, columns[0])
     graphs, is_kept = _read_graphs(table.name, smiles_rows, row_format, has_target)
-    for line in describe_unread(get_smiles(graphs)):
-        _log.warning("%s: %s", table.label, line)
     refused = _explain_refused(table, names, smiles_rows, row_format, has_target, is_kept)
     indices = torch.from_numpy(np.flatnonzero(is_kept))
     dataset, rows = replace(graphs, name=table.name, task=task), table.select(indices.tolist())
@@ -219,6 +217,8 @@ def _resolve_rows(
 ) -> MoleculeTable:
     """The table with its split column or parts encoded, and duplicates treated as ``options`` say."""
     dataset, rows = molecules.dataset, molecules.table.select(molecules.kept.tolist())
+    for line in describe_unread(get_smiles(dataset)):
+        _log.warning("%s: %s", rows.label, line)
     if part is not None:
         if group is not None:
             raise InputError("a split is given by a column or by files (--valid, --test); leave one out")
