@@ -12,6 +12,7 @@ from mnagt import load_dataset, load_model
 from mnagt.cli import main
 from mnagt.data.readers.molecule_table import read_molecule_file
 from mnagt.data.readers.smiles import find_duplicates, find_scaffolds, get_smiles
+from mnagt.data.readers.split_columns import SplitColumn
 from mnagt.errors import InputError
 from mnagt.tasks import CensoredRegression, Regression, SingleLabel
 
@@ -225,6 +226,24 @@ def test_typographic_minus_signs_are_read(esol, write):
     assert (plain < 0).sum() > 30
     typeset = load_dataset(write([(smiles, value.replace("-", "\N{MINUS SIGN}")) for smiles, value, _ in esol])).targets
     assert typeset.equal(plain)
+
+
+@pytest.mark.real_data
+def test_numbers_that_32_bits_cannot_tell_apart_are_named(esol, write, caplog):
+    load_dataset(write([(smiles, value) for smiles, value, _ in esol]))
+    assert "32 bits" not in caplog.text
+    load_dataset(write([(smiles, 1e8 + float(value)) for smiles, value, _ in esol]))
+    assert re.search(r"numbers of 32 bits round y by up to [\d.]+, and its values have a deviation of 2", caplog.text)
+
+
+@pytest.mark.real_data
+def test_spaces_around_the_names_of_columns_do_not_count(esol, write):
+    path = write(
+        [(smiles, value, "ab"[i % 2]) for i, (smiles, value, _) in enumerate(esol)], [" smiles", " y ", "lab "]
+    )
+    dataset = load_dataset(path, smiles="smiles", targets=["y"], group=SplitColumn("lab"))
+    assert dataset.groups is not None
+    assert (len(dataset), dataset.groups.tolist()[:3]) == (60, [0, 1, 0])
 
 
 def test_a_column_that_is_nearly_a_split_is_named(write, caplog):

@@ -36,7 +36,7 @@ class SplitColumn(NamedTuple):
 
 def encode_split_column(table: Table, column: SplitColumn) -> dict[str, Int[Tensor, "rows"]]:
     """The column by the field of ``PackedDataset`` that takes it: ``official`` for parts, ``groups`` for the others."""
-    table.check_column(column.name, "split-column")
+    column = column._replace(name=table.check_column(column.name, "split-column"))
     if column.holds == "parts":
         return {"official": _encode_parts(table, column.name)}
     if are_parts(table.columns[column.name]):
