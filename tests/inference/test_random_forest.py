@@ -53,6 +53,15 @@ def test_a_prediction_is_the_mean_over_the_leaves_that_tests_lead_to(forest, bat
             assert float(probability) == pytest.approx(odds / (1 + odds), rel=1e-5)
 
 
+def test_as_many_steps_as_the_deepest_tree_has_give_the_same(forest, batch):
+    expected, before = forest(batch), forest.steps
+    forest.limit_steps()
+    assert 0 < forest.steps < before
+    torch.testing.assert_close(forest(batch), expected, rtol=0, atol=0)
+    forest.steps -= 1
+    assert (forest(batch) != expected).any()
+
+
 def test_a_feature_is_one_if_any_node_has_its_colour(batch):
     forest, colours = RandomForest(1, trees=1, max_leaves=2), fragment_colours(batch, ITERATIONS)
     forest.fit_vocabulary(colours.repeat(5, 1), torch.cat([batch.graph_of_node + 5 * k for k in range(5)]))

@@ -356,6 +356,9 @@ def test_labels_that_a_part_lacks_and_few_of_a_class_are_named():
         "MUTAG: the test part has few graphs of class 0 of a (1), 1 of a (2), 1 of b (1): scores on it are less "
         "certain than their intervals say",
     ]
+    constant = replace(dataset, targets=torch.tensor([[1.0, 1], [0, 1]]).repeat(30, 1))
+    line, *_ = describe_absent_classes(make_split(SplitConfig("random"), constant), constant)
+    assert line == "MUTAG: no graph is of class 0 of b: nothing is learned there, and scores leave it out"
     mixed = replace(dataset, task=Mixed(("a", "b"), (MultiLabel(("a",)), Regression(("b",)))))
     assert mixed.task.count_classes(targets) == {"0 of a": 30, "1 of a": 30}
 

@@ -17,7 +17,7 @@ from mnagt.graphs.features import Columns, Features
 from mnagt.inference.domain import fit_domain
 from mnagt.inference.model_folder import TrainedModel
 from mnagt.models.registry import build_model, full_settings
-from mnagt.tasks import UNKNOWN, Mixed, NodeRegression, Regression, SingleLabel, SubTokens, Task
+from mnagt.tasks import UNKNOWN, EdgeRegression, Mixed, NodeRegression, Regression, SingleLabel, SubTokens, Task
 
 uvicorn = pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
@@ -43,6 +43,12 @@ def charges() -> TrainedModel:
     trained = make_untrained("mnagt", FEATURES, NodeRegression(("charge",), mean=(0.1,), std=(0.3,)))
     dataset, order = read_smiles(["C" * n + end for n in range(1, 13) for end in "ONF"]).graphs, torch.arange(36)
     return replace(trained, domain=fit_domain(trained.model, dataset, Split(order[:20], order[20:34], order[34:])))
+
+
+@pytest.fixture(scope="session")
+def lengths() -> TrainedModel:
+    """Predicts a number for each bond."""
+    return make_untrained("mnagt", FEATURES, EdgeRegression(("length",), mean=(1.4,), std=(0.1,)))
 
 
 @pytest.fixture(scope="session")

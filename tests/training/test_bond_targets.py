@@ -72,6 +72,7 @@ def test_numbers_of_bonds_are_those_of_rdkit(smiles):
 
 def test_bonds_of_components_stand_one_component_after_the_other():
     dataset = with_bond_numbers(read_smiles([("C1CC1", "O"), ("O", "CCN")]).graphs)
+    assert dataset.edge_numbers is not None
     assert dataset.edge_numbers.tolist() == [0, 2, 0, 1, 2, 1, 0, 0, 1, 1]
 
 

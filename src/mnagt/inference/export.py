@@ -226,6 +226,8 @@ def _encodings(trained: TrainedModel) -> dict[str, int]:
 def _trace(trained: TrainedModel) -> "tuple[ExportedProgram, dict[str, Tensor]]":
     """The model as a program over inputs of any size, and the inputs it was traced on."""
     trained.to("cpu").model.eval()
+    if trained.forest is not None:
+        trained.forest.limit_steps()
     if any(isinstance(part, MorganBits | Descriptors | TableColumns) for part in trained.model.modules()):
         raise InputError(
             f"this {trained.name} cannot be exported: it reads fingerprints or descriptors, which no exported file can "

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mnagt.graphs.batch import GraphBatch
 from mnagt.graphs.encodings import get_encoding
-from mnagt.nn.decision_trees import Trees, presence_features
+from mnagt.nn.decision_trees import Trees, measure_depth, presence_features
 from mnagt.nn.graph_model import GraphModel
 from mnagt.nn.wl_features import most_common_colours
 from mnagt.tasks import Task
@@ -46,7 +46,7 @@ class RandomForest(Trees):
     def __init__(self, outputs: int, trees: int, max_leaves: int) -> None:
         super().__init__(outputs, trees)
         self.value.requires_grad_(False)
-        self.max_leaves, self.columns = max_leaves, NUM_COLOURS * VOCABULARY_SIZE
+        self.max_leaves, self.columns, self.steps = max_leaves, NUM_COLOURS * VOCABULARY_SIZE, MAX_DEPTH
         self.register_buffer("column", torch.full((NUM_COLOURS * SLOTS,), self.columns, dtype=torch.int32))
         self.register_buffer("odds", torch.ones(outputs))
 
@@ -73,9 +73,13 @@ class RandomForest(Trees):
         slot = colours.long() % SLOTS + SLOTS * torch.arange(NUM_COLOURS, device=colours.device)
         return presence_features(self.column[slot], graph.graph_of_node, graph.num_graphs, self.columns + 1)
 
+    def limit_steps(self) -> None:
+        """Take as many steps as the deepest tree has, and no more, which makes an exported file smaller."""
+        self.steps = measure_depth(self.child, self.root, MAX_DEPTH) if len(self.child) else 0
+
     def predict(self, features: UInt8[Tensor, "graphs features"]) -> Float[Tensor, "graphs outputs"]:
         """The mean over the trees of each output, corrected for how rare a positive is (``odds``)."""
-        mean = self.leaf_values(features, MAX_DEPTH).mean(dim=1).T
+        mean = self.leaf_values(features, self.steps).mean(dim=1).T
         return mean / (mean + self.odds * (1 - mean))
 
 

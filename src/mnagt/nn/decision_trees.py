@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Real, Shaped, UInt8
+from jaxtyping import Float, Int, Real, UInt8
 from torch import Tensor, nn
 
 MAX_DEPTH = 1024
@@ -61,7 +61,7 @@ class Trees(nn.Module):
         if not len(self.value):
             return self.value.new_zeros(self.outputs, self.trees, len(features)) + self.value.sum()
         leaves = find_leaves(features, self.feature, self.child, self.root, depth, threshold)
-        return take_rows(self.value, leaves).unflatten(0, (self.outputs, self.trees))
+        return self.value.index_select(0, leaves.flatten()).view(self.outputs, self.trees, features.shape[0])
 
 
 class TreeHead(Trees):
@@ -146,16 +146,26 @@ def find_leaves(
     """
     graphs, branches, device = features.shape[0], child.shape[1], features.device
     features, child = features.T.flatten(), child.flatten()
-    graph = torch.arange(graphs, dtype=torch.int32, device=device)
-    node = root[:, None].expand(-1, graphs)  # tree by tree: a tree is small, and stays in the cache
-    for _ in range(depth):
-        branch = take_rows(features, take_rows(feature, node) * graphs + graph)
+    graph = torch.arange(graphs, dtype=torch.int32, device=device).expand(len(root), -1).flatten()
+    node = root[:, None].expand(-1, graphs).flatten()  # tree by tree: a tree is small, and stays in the cache
+    for _ in range(depth):  # flat, since an exported file would have the operations of each reshaping at each level
+        branch = features.index_select(0, feature.index_select(0, node) * graphs + graph)
         if threshold is not None:
-            branch = torch.where(branch.isnan(), 2, (branch > take_rows(threshold, node)).int())
-        node = take_rows(child, branches * node + branch)
-    return node
+            branch = torch.where(branch.isnan(), 2, (branch > threshold.index_select(0, node)).int())
+        node = child.index_select(0, branches * node + branch)
+    return node.view(len(root), graphs)
 
 
-def take_rows(values: Shaped[Tensor, "n *columns"], index: Int[Tensor, "*some"]) -> Shaped[Tensor, "*all"]:
-    """``values[index]``, faster where the index is of 32 bits."""
-    return values.index_select(0, index.flatten()).view(*index.shape, *values.shape[1:])
+def measure_depth(child: Int[Tensor, "tree_nodes branches"], root: Int[Tensor, "trees"], most: int) -> int:
+    """The steps after which every graph is at a leaf, at most ``most``.
+
+    >>> measure_depth(torch.tensor([[1, 2], [1, 1], [3, 3], [3, 3]]), torch.tensor([0]), most=64)
+    2
+    """
+    nodes = root
+    for depth in range(most):
+        nodes = nodes[(child[nodes] != nodes[:, None]).any(dim=1)]
+        if not len(nodes):
+            return depth
+        nodes = child[nodes].flatten().unique()
+    return most

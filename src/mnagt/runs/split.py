@@ -127,7 +127,13 @@ def describe_absent_classes(split: Split, dataset: PackedDataset) -> list[str]:
     []
     """
     task, targets, lines = dataset.task, dataset.targets, []
-    present = [name for name, number in task.count_classes(targets).items() if number]
+    counted = task.count_classes(targets)
+    present, absent = ([name for name, number in counted.items() if (number > 0) == has] for has in (True, False))
+    if absent:
+        lines.append(
+            f"{dataset.name}: no graph is of class {_list_some(absent)}: nothing is learned there, and scores leave it "
+            "out"
+        )
     for name, part in zip(PARTS, ("training", "validation", "test"), strict=True):
         counts = task.count_classes(targets[getattr(split, name)])
         if missing := [each for each in present if not counts[each]]:

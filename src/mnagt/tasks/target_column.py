@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
+import numpy as np
+
 from mnagt.errors import InputError, quote
 
 _log = logging.getLogger(__name__)
+_MAX_ROUNDING = 0.01
+"""The share of a column's deviation that rounding to 32 bits may have."""
 
 Value = TypeVar("Value")
 
@@ -71,6 +75,17 @@ class TargetColumn:
             if cell is None:
                 raise InputError(f"{self.locate(row)}: {quote(self.texts[row])} is {expected}")
         return cells  # type: ignore[return-value]
+
+    def report_rounding(self) -> None:
+        """Log that the numbers of the column lie closer together than 32 bits tell apart, if they do."""
+        values = np.array([parse_number(text) for text in self.values], dtype=np.float64)
+        error, deviation = np.abs(values - values.astype(np.float32)).max(), values.std()
+        if error > _MAX_ROUNDING * deviation > 0:
+            _log.warning(
+                "%s: numbers of 32 bits round %s by up to %.2g, and its values have a deviation of %.2g; subtract a "
+                "constant, such as their mean, from the column",
+                *(self.label, self.name, error, deviation),
+            )
 
 
 def parse_number(text: str) -> float | None:

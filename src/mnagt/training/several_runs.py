@@ -88,10 +88,10 @@ def vary(config: RunConfig, kind: Kind, count: int) -> list[RunConfig]:
             f"folds are drawn at random, of graphs, scaffolds or groups, and not by {config.split.kind}; leave out the "
             "split, or the folds"
         )
-    folds_kind, column = FOLDS[config.split.kind], config.split.column
-    if (column and folds_kind != "group-folds") or config.table.part_files:
+    split_kind, column = FOLDS[config.split.kind], config.split.column
+    if (column and split_kind != "group-folds") or config.table.part_files:
         raise InputError("folds are drawn at random, and the split is given by a column or by files; leave one out")
-    folds = [SplitConfig(folds_kind, config.split.seed, folds=count, fold=i, column=column) for i in range(count)]
+    folds = [SplitConfig(split_kind, config.split.seed, folds=count, fold=i, column=column) for i in range(count)]
     return [replace(config, split=fold) for fold in folds]
 
 

@@ -11,10 +11,12 @@ import pytest
 from mnagt import load_dataset, load_model
 from mnagt.cli import main
 from mnagt.data.readers.molecule_table import read_molecule_file
+from mnagt.data.readers.smiles import find_duplicates, find_scaffolds, get_smiles
+from mnagt.data.readers.split_columns import SplitColumn
 from mnagt.errors import InputError
 from mnagt.tasks import CensoredRegression, Regression, SingleLabel
 
-pytest.importorskip("rdkit")
+MolFromSmiles = pytest.importorskip("rdkit.Chem").MolFromSmiles
 
 TINY = ["--model", "gin", "--dim", "8", "--depth", "1", "--epochs", "1", "--device", "cpu"]
 
@@ -193,3 +195,69 @@ def test_one_outlier_of_a_real_column_spoils_the_scale_only_if_it_is_not_transfo
         spread[name] = standard[8:].std().item()
     assert spread["standardise"] < 0.01
     assert spread[transform] > 0.05
+
+
+@pytest.mark.real_data
+def test_a_molecule_and_its_ion_are_duplicates(data_root, write):
+    with gzip.open(data_root / "ogbg_moltox21" / "mapping" / "mol.csv.gz", "rt") as file:
+        dataset = load_dataset(write([(row["smiles"], i) for i, row in enumerate(csv.DictReader(file)) if i < 2500]))
+    assert dataset.same_as is not None
+    smiles, first = get_smiles(dataset), dataset.same_as.tolist()
+    copies = [smiles[row] + smiles[i] for row, i in enumerate(first) if row != i]
+    assert sum("-]" in pair and "." not in pair for pair in copies) >= 5  # an acid and its anion
+    alone = find_duplicates(["CC(=O)O", "CC(=O)[O-]", "C[N+](C)(C)C", "C[N+](=O)[O-]", "CN(=O)=O", "[NH3+]CC(=O)[O-]"])
+    assert alone.tolist() == [0, 0, 2, 3, 3, 5]
+    assert find_duplicates(["NCC(=O)O", "[NH3+]CC(=O)[O-]", "[Na+]", "[Cl-]"]).tolist() == [0, 0, 2, 3]
+
+
+@pytest.mark.real_data
+def test_what_graphs_do_not_tell_apart_is_named(esol, write, caplog):
+    rows = [(smiles, value) for smiles, value, _ in esol]
+    load_dataset(write(rows))
+    assert "isotopes" not in caplog.text
+    load_dataset(write([*rows, ("[13CH4]", 1), ("[2H]OC", 2), ("*CCO", 3), ("[R1]CC", 4)]))
+    assert "2 molecules have isotopes, which are read as the common ones: '[13CH4]'" in caplog.text
+    assert "1 molecule has wildcards (*), which are read as an unknown element: '*CCO'" in caplog.text
+
+
+@pytest.mark.real_data
+def test_typographic_minus_signs_are_read(esol, write):
+    plain = load_dataset(write([(smiles, value) for smiles, value, _ in esol])).targets
+    assert (plain < 0).sum() > 30
+    typeset = load_dataset(write([(smiles, value.replace("-", "\N{MINUS SIGN}")) for smiles, value, _ in esol])).targets
+    assert typeset.equal(plain)
+
+
+@pytest.mark.real_data
+def test_numbers_that_32_bits_cannot_tell_apart_are_named(esol, write, caplog):
+    load_dataset(write([(smiles, value) for smiles, value, _ in esol]))
+    assert "32 bits" not in caplog.text
+    load_dataset(write([(smiles, 1e8 + float(value)) for smiles, value, _ in esol]))
+    assert re.search(r"numbers of 32 bits round y by up to [\d.]+, and its values have a deviation of 2", caplog.text)
+
+
+@pytest.mark.real_data
+def test_spaces_around_the_names_of_columns_do_not_count(esol, write):
+    path = write(
+        [(smiles, value, "ab"[i % 2]) for i, (smiles, value, _) in enumerate(esol)], [" smiles", " y ", "lab "]
+    )
+    dataset = load_dataset(path, smiles="smiles", targets=["y"], group=SplitColumn("lab"))
+    assert dataset.groups is not None
+    assert (len(dataset), dataset.groups.tolist()[:3]) == (60, [0, 1, 0])
+
+
+def test_a_column_that_is_nearly_a_split_is_named(write, caplog):
+    parts = ["Train", "TEST", "val", "holdout"]
+    load_dataset(write([("C" * (i + 1), i, parts[i % 4]) for i in range(40)], ["smiles", "y", "set"]), targets=["y"])
+    assert "column 'set' looks like the parts of a split and is not used, since 'holdout' (" in caplog.text
+    assert "line 5) is none of them" in caplog.text
+    caplog.clear()
+    load_dataset(write([("C" * (i + 1), i, f"test {i}") for i in range(40)], ["smiles", "y", "note"]), targets=["y"])
+    assert "split" not in caplog.text
+
+
+def test_very_large_molecules_do_not_hold_up_the_split():
+    chain, polymer = "C" * 5000, "C(c1ccccc1)C" * 400  # RDKit's scaffold of the chain takes minutes
+    *scaffolds, own = find_scaffolds([chain, "CCc1ccccc1", polymer])
+    assert scaffolds == ["", "c1ccccc1"]
+    assert MolFromSmiles(own).GetNumAtoms() == MolFromSmiles(polymer).GetNumAtoms() > 1000

@@ -25,6 +25,7 @@ from mnagt.data.readers.smiles import (
     SEPARATOR,
     VERSION,
     RefusedRow,
+    describe_unread,
     find_duplicates,
     get_smiles,
     guess_format,
@@ -122,7 +123,7 @@ def read_molecules(
     weights = (options.row_weights,) if options.row_weights else ()
     names = table.find_target_columns(targets, (*columns, split_column, *parts, *descriptors, *weights))
     _check_descriptors(table, names, descriptors)
-    announce_unused(table, [name for name in parts if name not in (*names, split_column)])
+    announce_unused(table, (*names, split_column))
     task, values, has_target = read_targets(table, names, task, may_be_lists=True)
     smiles_rows = table.read_rows(columns)
     row_format = guess_format(smiles_rows)
@@ -182,7 +183,7 @@ def _read_graphs(
         graphs = read_smiles(to_read, name=name, row_format=row_format).graphs
         return replace(graphs, same_as=find_duplicates(get_smiles(graphs)))
 
-    lines, version = "\n".join(map(SEPARATOR.join, to_read)), "reactions" if row_format.is_reaction else "same_as"
+    lines, version = "\n".join(map(SEPARATOR.join, to_read)), "reactions" if row_format.is_reaction else "same_as-2"
     graphs = cache.load_or_build(VERSION, rdkit_version(), lines, version, build=build)
     readable = set(get_smiles(graphs))
     return graphs, has_target & np.array([text in readable for text in texts], bool)
@@ -216,6 +217,8 @@ def _resolve_rows(
 ) -> MoleculeTable:
     """The table with its split column or parts encoded, and duplicates treated as ``options`` say."""
     dataset, rows = molecules.dataset, molecules.table.select(molecules.kept.tolist())
+    for line in describe_unread(get_smiles(dataset)):
+        _log.warning("%s: %s", rows.label, line)
     if part is not None:
         if group is not None:
             raise InputError("a split is given by a column or by files (--valid, --test); leave one out")

@@ -19,6 +19,8 @@ import numpy as np
 MAX_SMILES_LENGTH = 10_000
 """Characters of a SMILES. RDKit takes minutes, and then days, over longer ones that nest deeply."""
 
+_MAX_SCAFFOLD_ATOMS = 1000
+"""RDKit takes a second over these; the time grows with the cube of their number, and memory with the square."""
 _HYBRIDS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 _BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 _ARROW = re.compile("(?<!-)>")
@@ -95,7 +97,7 @@ def _make_append(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
 
     number, chirality, charge = Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetFormalCharge
     hydrogens, radicals, hybrid = Atom.GetTotalNumHs, Atom.GetNumRadicalElectrons, Atom.GetHybridization
-    is_aromatic, is_in_ring = Atom.GetIsAromatic, Atom.IsInRing
+    is_aromatic, in_ring = Atom.GetIsAromatic, Atom.IsInRing
     kind, stereo, is_conjugated = Bond.GetBondType, Bond.GetStereo, Bond.GetIsConjugated
     order, first, last = Bond.GetBondTypeAsDouble, Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
     types = {1.0: BondType.SINGLE, 1.5: BondType.AROMATIC, 2.0: BondType.DOUBLE, 3.0: BondType.TRIPLE}
@@ -103,10 +105,8 @@ def _make_append(atom_kinds: Kinds, bond_kinds: Kinds) -> Append:
 
     def append(molecule: Any, is_plain: bool, atoms: list[int], bonds: list[int], ends: list[int]) -> None:
         for a in map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())):
-            key = (
-                number(a), achiral if is_plain else chirality(a), charge(a), hydrogens(a),
-                radicals(a), hybrid(a), is_aromatic(a), is_in_ring(a),
-            )  # fmt: skip
+            tag = achiral if is_plain else chirality(a)
+            key = number(a), tag, charge(a), hydrogens(a), radicals(a), hybrid(a), is_aromatic(a), in_ring(a)
             atoms.append(atom_kinds[key])
         for b in map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())):
             bond_type, bond_stereo = (types[order(b)], no_stereo) if is_plain else (kind(b), stereo(b))
@@ -247,8 +247,7 @@ def _relative_chirality(atom: Any, nodes: Sequence[int]) -> int:
     """The chirality by the order of the neighbours' nodes, which both sides share, in place of that of the bonds."""
     tag = int(atom.GetChiralTag())
     order = [nodes[bond.GetOtherAtomIdx(atom.GetIdx())] for bond in atom.GetBonds()]
-    is_odd = sum(a > b for a, b in combinations(order, 2)) % 2 == 1
-    return 3 - tag if tag in (1, 2) and is_odd else tag
+    return 3 - tag if tag in (1, 2) and sum(a > b for a, b in combinations(order, 2)) % 2 else tag
 
 
 def _find_change(old: tuple[int, ...] | None, now: tuple[int, ...] | None, *, is_kept: bool) -> int:
@@ -301,32 +300,36 @@ def _problem(text: str) -> str:
     """What RDKit finds wrong."""
     from rdkit.Chem import DetectChemistryProblems, MolFromSmiles
 
-    unchecked = MolFromSmiles(text, sanitize=False)
+    unchecked, problems = MolFromSmiles(text, sanitize=False), []
     if unchecked is None:
-        return "not a SMILES"
-    try:
+        return "an InChI, not a SMILES" if text.startswith("InChI=") else "not a SMILES"
+    with suppress(RuntimeError):  # RDKit trips over some of what it is to explain
         problems = [" ".join(problem.Message().split()) for problem in DetectChemistryProblems(unchecked)]
-    except RuntimeError:  # RDKit trips over some of what it is to explain
-        problems = []
     return problems[0] if problems else "no molecule"
 
 
 def scaffolds(smiles: Sequence[str]) -> dict[str, Any]:
-    """``scaffolds``: the Bemis-Murcko scaffold of each molecule, as SMILES: its rings and what joins them."""
-    from rdkit.Chem import MolFromSmiles
+    """``scaffolds``: the Bemis-Murcko scaffold of each molecule, as SMILES: its rings and what joins them.
+
+    A very large molecule with rings is its own."""
+    from rdkit.Chem import MolFromSmiles, MolToSmiles
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
     from rdkit.rdBase import BlockLogs
 
+    def find_scaffold(molecule: Any) -> str:
+        if molecule.GetNumAtoms() <= _MAX_SCAFFOLD_ATOMS:
+            return MurckoScaffoldSmiles(mol=molecule, includeChirality=True)
+        return MolToSmiles(molecule) if molecule.GetRingInfo().NumRings() else ""
+
     with BlockLogs():
-        each_scaffold = [MurckoScaffoldSmiles(mol=MolFromSmiles(text), includeChirality=True) for text in smiles]
-    return {"scaffolds": each_scaffold}
+        return {"scaffolds": [find_scaffold(MolFromSmiles(text)) for text in smiles]}
 
 
 def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:
     """``keys``: the canonical SMILES of each molecule without salts, by which duplicates are found.
 
-    Salts and counter-ions of RDKit's list are removed and what is left is neutralised, unless no carbon is left.
-    Reactions keep theirs.
+    Salts and counter-ions of RDKit's list are removed and what is left, or a charged molecule by itself, is
+    neutralised, unless it has no carbon. Reactions stay as they are.
     """
     from rdkit.Chem import MolFromSmiles, MolToSmiles
     from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
@@ -340,8 +343,8 @@ def canonical_smiles(smiles: Sequence[str]) -> dict[str, Any]:
                 keys.append(">".join(MolToSmiles(MolFromSmiles(side)) for side in sides))
                 continue
             molecule = MolFromSmiles(text)
-            if "." in text:
-                stripped = remover.StripMol(molecule, dontRemoveEverything=True)
+            if "." in text or "+" in text or "-" in text:
+                stripped = remover.StripMol(molecule, dontRemoveEverything=True) if "." in text else molecule
                 if any(atom.GetAtomicNum() == 6 for atom in stripped.GetAtoms()):
                     molecule = uncharger.uncharge(stripped)
             keys.append(MolToSmiles(molecule))

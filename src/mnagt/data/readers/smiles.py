@@ -28,7 +28,7 @@ from mnagt.data.readers.molecule_reader import MoleculeReader, rdkit_version
 from mnagt.data.readers.ogb import Links, pack_molecules
 from mnagt.data.readers.rdkit_worker import split_reaction
 from mnagt.data.splits import Split, ordered_group_split
-from mnagt.errors import InputError, quote
+from mnagt.errors import InputError, count, quote
 from mnagt.graphs.molecules import MOLECULES, MoleculeFormat
 
 VERSION = "smiles-1"
@@ -40,6 +40,10 @@ FEATURES = MOLECULES
 SEPARATOR = "\t"
 """Between the SMILES of a row of several components."""
 
+_UNREAD = {
+    "isotopes, which are read as the common ones": re.compile(r"\[\d+[A-Za-z]"),
+    "wildcards (*), which are read as an unknown element": re.compile(r"\*"),
+}
 _CHUNK = 1000
 _ONE_PROCESS = 4000
 """Molecules up to which processes take longer to start than they save."""
@@ -211,6 +215,20 @@ def _join_components(parts: FlatMolecules, count: int) -> tuple[FlatMolecules, N
         parts.ends[has_bond] + first[:, None].astype(parts.ends.dtype),
     )
     return joined, kept
+
+
+def describe_unread(smiles: Sequence[str]) -> list[str]:
+    """A line for each thing in SMILES of molecules that the graphs do not tell apart.
+
+    >>> describe_unread(["CCO", "[13CH4]", "*CC", "CC*"])[1]
+    "2 molecules have wildcards (*), which are read as an unknown element: '*CC'"
+    """
+    lines = []
+    for what, pattern in _UNREAD.items():
+        if found := [text for text in smiles if pattern.search(text)]:
+            has = "has" if len(found) == 1 else "have"
+            lines.append(f"{count(len(found), 'molecule')} {has} {what}: {quote(found[0])}")
+    return lines
 
 
 def get_smiles(dataset: PackedDataset) -> list[str]:

@@ -36,7 +36,7 @@ class SplitColumn(NamedTuple):
 
 def encode_split_column(table: Table, column: SplitColumn) -> dict[str, Int[Tensor, "rows"]]:
     """The column by the field of ``PackedDataset`` that takes it: ``official`` for parts, ``groups`` for the others."""
-    table.check_column(column.name, "split-column")
+    column = column._replace(name=table.check_column(column.name, "split-column"))
     if column.holds == "parts":
         return {"official": _encode_parts(table, column.name)}
     if are_parts(table.columns[column.name]):
@@ -53,13 +53,28 @@ def find_part_columns(table: Table) -> list[str]:
     return [name for name in table.columns if are_parts(table.columns[name])]
 
 
-def announce_unused(table: Table, columns: Sequence[str]) -> None:
-    """Log columns that hold the parts of a split and are not used."""
-    for name in columns:
-        _log.warning(
-            "%s: column %s holds the parts of a split and is not used; use it: --split-column %s",
-            *(table.label, quote(name), name),
-        )
+def announce_unused(table: Table, used: Sequence[str]) -> None:
+    """Log columns that hold the parts of a split, most rows of them at least, and are not ``used``."""
+    for name in table.columns:
+        odd = None if name in used else _list_odd_rows(table.columns[name])
+        if odd == []:
+            _log.warning(
+                "%s: column %s holds the parts of a split and is not used; use it: --split-column %s",
+                *(table.label, quote(name), name),
+            )
+        elif odd and 2 * len(odd) < len(table):
+            _log.warning(
+                "%s: column %s looks like the parts of a split and is not used, since %s (%s) is none of them",
+                *(table.label, quote(name), quote(table.columns[name][odd[0]]), table.locate(odd[0])),
+            )
+
+
+def _list_odd_rows(texts: Sequence[str]) -> list[int] | None:
+    """The rows of other words in a column that names parts of a split; None where it names none."""
+    words = [text.strip().lower() for text in texts]
+    if not are_parts([word for word in words if word in _NUMBERS]):
+        return None
+    return [row for row, word in enumerate(words) if word and word not in _NUMBERS]
 
 
 def are_parts(texts: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ from mnagt.data.readers import rdkit_worker
 from mnagt.errors import InputError, join_names, quote, suggest
 from mnagt.files import suggest_file
 from mnagt.registry import lookup
-from mnagt.tasks import TASKS, Task, Unlabelled
+from mnagt.tasks import TASKS, Regression, Task, Unlabelled
 from mnagt.tasks.base import Level
 from mnagt.tasks.guess import guess_kind
 from mnagt.tasks.target_column import BOUNDS, MISSING, TargetColumn, convert_decimal_commas, parse_binary, parse_number
@@ -167,8 +167,10 @@ class Table:
         return "counts the rows" if steps == {1.0} and len(texts) == len(self) > 2 else ""
 
     def check_column(self, name: str, option: str) -> str:
-        """The name; an error that mentions the command line's ``option`` where there is no such column."""
+        """The column of this name, spaces around it aside; an error that mentions ``option`` where there is none."""
         if name not in self.columns:
+            if alike := [column for column in self.columns if column.strip() == name.strip()]:
+                return alike[0]
             hint = suggest(name, self.columns)
             raise InputError(f"{self.label}: no column {quote(name)} (--{option}); {hint}{self._available}")
         return name
@@ -321,6 +323,8 @@ def read_targets(
             kind = guess_kind(columns)
             _log.info("%s: the task for %s is %s (--task sets another)", table.label, ", ".join(names), kind)
         task = lookup(TASKS, kind, "task").from_columns(columns)
+        for column in columns if kind == Regression.kind else ():
+            column.report_rounding()
         _report_outliers(task, columns)
     return task, task.parse_targets(columns), has_any_target(table, names)
 
@@ -362,6 +366,6 @@ def read_row_weights(table: Table, name: str) -> Float[Tensor, "rows"]:
 
 
 def read_column(table: Table, name: str) -> TargetColumn:
-    """The texts of a column, empty where they stand for a missing value."""
-    texts = ["" if text.lower() in MISSING else text for text in table.column(name)]
+    """The texts of a column, empty where they stand for a missing value, with hyphens for typographic minus signs."""
+    texts = ["" if text.lower() in MISSING else text.replace("\N{MINUS SIGN}", "-") for text in table.column(name)]
     return TargetColumn(name, texts, table.label, lambda row: table.locate(row, name))
