@@ -208,8 +208,9 @@ def compute_figures(task: SingleLabel, whole: dict[str, torch.Tensor]) -> dict:
     target = whole["target"]
     figures: dict = {"accuracy": task.scores(whole["after"], target)["accuracy"]}
     for when in ("before", "after"):
-        found = task.reliability(whole[when], target)
-        figures[when] = {"brier": found.brier, "ece": found.ece, "bins": bin_confidences(whole[when], target)}
+        scores = task.scores(whole[when], target)
+        figures[when] = {name: scores[name] for name in ("brier", "ece")}
+        figures[when]["bins"] = bin_confidences(whole[when], target)
     for level in LEVELS:
         possible = whole[f"set {level}"]
         is_covered = possible[torch.arange(len(target)), target]
