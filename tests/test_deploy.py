@@ -130,6 +130,7 @@ def test_the_proxy_speaks_https_for_the_service(tmp_path):
                     assert caddy.poll() is None
                     time.sleep(0.1)
                 https = httpx.Client(verify=ssl.create_default_context(cafile=str(root)), timeout=30)
+                answer = httpx.Response(503)
                 for _ in range(100):  # until it has a certificate
                     try:
                         answer = https.post(f"https://localhost:{port}/predict", content=b"x" * 1000)
