@@ -7,11 +7,17 @@ import time
 
 import httpx
 import pytest
+import torch
+from serve.conftest import SMALL
 from serve.test_middleware import HEAD, connect
 from serve.test_open_inference import tensors
 
+from mnagt.data.readers.smiles import FEATURES
+from mnagt.inference.model_folder import TrainedModel
+from mnagt.models.registry import build_model, full_settings
 from mnagt.serve.schemas import count_atoms
 from mnagt.serve.service import MAX_EXPLANATIONS
+from mnagt.tasks import SingleLabel
 
 FLOOD = {"smiles": ["c1ccccc1" * 240] * 256}
 CODE_FLOOD = {"code": "a=b\n" * 160_000}
@@ -62,6 +68,21 @@ def test_a_body_of_many_errors_is_refused_at_the_first(at, path, body):
     answer, seconds = processor_seconds(lambda: httpx.post(at + path, content=body, headers=headers, timeout=60))
     assert answer.status_code == 422
     assert seconds < 0.25
+
+
+def test_molecules_whose_descriptors_would_take_minutes_are_refused(start):
+    """RDKit's take 0.3 s for 250 atoms, 3 s for 500, and over 20 s for 1,000, in the thread that predicts."""
+    torch.manual_seed(0)
+    settings = {**SMALL, "descriptors": ("rdkit2d",)}
+    model = build_model("mnagt", settings, FEATURES, 2).eval()
+    trained = TrainedModel(model, SingleLabel(("a", "b")), "mnagt", full_settings("mnagt", settings), {}, {})
+    at = start(trained, max_described=100)
+    answer, seconds = processor_seconds(lambda: httpx.post(f"{at}/predict", json={"smiles": ["C" * 900, "CO"]}))
+    large, small = answer.json()["predictions"]
+    assert large == {"error": "900 nodes in one graph, at most 100 are allowed"}
+    assert set(small) == {"prediction", "p(a)", "p(b)"}
+    assert seconds < 1
+    assert httpx.get(f"{at}/model").json()["limits"]["nodes_in_one_graph"] == 100
 
 
 def test_a_body_in_tiny_chunks_is_refused(at):

@@ -52,6 +52,8 @@ class ServeConfig(Settings):
     """Most nodes in a request; a single graph may have a quarter of them."""
     max_explained: NonNegativeInt = 300
     """Most nodes of a graph that is explained, which takes as long as dozens of predictions."""
+    max_described: PositiveInt = 300
+    """Most atoms of a molecule for a model that reads RDKit's descriptors: their time grows with its fourth power."""
     max_edges: PositiveInt = 40_000
     """Most edges in a request."""
     max_text: PositiveInt = 2000

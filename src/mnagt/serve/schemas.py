@@ -20,6 +20,7 @@ from mnagt.graphs.batch import EDGE_COLUMNS, NODE_COLUMNS, GraphBatch
 from mnagt.graphs.molecules import MoleculeFormat, find_molecule_format
 from mnagt.graphs.sparse import ptr_from_counts
 from mnagt.inference.model_folder import TrainedModel
+from mnagt.nn.molecule_descriptors import DESCRIPTORS
 from mnagt.serve.config import MAX_ENTRIES, ServeConfig
 from mnagt.tasks import Unlabelled
 
@@ -156,9 +157,15 @@ def read_request(
     read = _READERS[kind](getattr(request, kind), trained, limits, check)
     graphs = read.graphs
     _check_size(kind, "nodes", int(graphs.node_ptr[-1]), limits.max_nodes)
-    _check_size(kind, "nodes in one graph", int(graphs.sizes.max()), limits.max_graph_nodes)
+    _check_size(kind, "nodes in one graph", int(graphs.sizes.max()), find_largest_graph(trained, limits))
     _check_size(kind, "edges", int(graphs.edge_ptr[-1]), limits.max_edges)
     return read._replace(graphs=trained.align(graphs))
+
+
+def find_largest_graph(trained: TrainedModel, limits: ServeConfig) -> int:
+    """Most nodes of a single graph: fewer where the model has descriptors of it computed."""
+    is_described = DESCRIPTORS in trained.model.encodings
+    return min(limits.max_graph_nodes, limits.max_described) if is_described else limits.max_graph_nodes
 
 
 def _check_size(kind: str, unit: str, count: int, limit: int) -> None:
@@ -191,7 +198,8 @@ def _read_molecules(
         "smiles", "characters", sum(len(text) for row in cells for text in row), TEXT_PER_NODE * limits.max_nodes
     )
     atoms = [sum(map(count_atoms, row)) for row in cells]
-    excesses = (_find_excess(row, count, row_format, limits) for row, count in zip(cells, atoms, strict=True))
+    largest = find_largest_graph(trained, limits)
+    excesses = (_find_excess(row, count, row_format, limits, largest) for row, count in zip(cells, atoms, strict=True))
     errors = {row: why for row, why in enumerate(excesses) if why}
     fitting = [row for row in range(len(smiles)) if row not in errors]
     ends = dict(zip(fitting, accumulate(atoms[row] for row in fitting), strict=True))
@@ -210,15 +218,17 @@ def _read_molecules(
     return RequestGraphs(concatenate(parts), errors=errors)
 
 
-def _find_excess(texts: Sequence[str], atoms: int, row_format: MoleculeFormat, limits: ServeConfig) -> str:
+def _find_excess(
+    texts: Sequence[str], atoms: int, row_format: MoleculeFormat, limits: ServeConfig, largest: int
+) -> str:
     """Why a row is too large to be read, or has not the SMILES that it needs; or nothing."""
     if len(texts) != row_format.components:
         expected = "one SMILES" if row_format.components == 1 else f"a list of {row_format.components} SMILES"
         return f"the model reads {expected}, got {len(texts)}"
     if (length := sum(map(len, texts))) > limits.max_text:
         return f"{length:,} characters, at most {limits.max_text:,} are allowed"
-    if atoms > limits.max_graph_nodes:
-        return f"{atoms:,} nodes in one graph, at most {limits.max_graph_nodes:,} are allowed"
+    if atoms > largest:
+        return f"{atoms:,} nodes in one graph, at most {largest:,} are allowed"
     return ""
 
 

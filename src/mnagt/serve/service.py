@@ -33,6 +33,7 @@ from mnagt.serve.schemas import (
     PredictRequest,
     RequestGraphs,
     concatenate,
+    find_largest_graph,
     list_input_kinds,
     read_request,
 )
@@ -273,7 +274,8 @@ class Service:
             "is_calibrated": trained.calibration is not None,
             "gives_distances": self.domain is not None,
             "explains": trained.task.level == "graph",
-            "limits": {name: getattr(config, name) for name in LIMITS} | {"nodes_in_one_graph": config.max_graph_nodes},
+            "limits": {name: getattr(config, name) for name in LIMITS}
+            | {"nodes_in_one_graph": find_largest_graph(trained, config)},
             "version": __version__,
         }
 
