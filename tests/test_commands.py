@@ -132,7 +132,7 @@ SMALLER = {
     r"--jobs 12 --devices cuda": "--jobs 2",
     r"--device cuda": "--device cpu",
     r"postgresql\+psycopg://me@db/searches": "sqlite:///searches.db",  # needs no server
-    r"-k mymodel": "-k 'gin and alone'",
+    r"-k mymodel": "-k 'gin and smallest'",
 }
 FEWER = {
     **QUICKER,
