@@ -74,7 +74,7 @@ def choose_split(config: SplitConfig, dataset: PackedDataset) -> NamedSplit:
         first = " of the first component"
     if config.kind != "auto":
         name = f"{config.kind}{first if config.kind in _BY_STRUCTURE else ''}"
-        if config.kind in ("stratified", "scaffold-folds", "group-folds"):
+        if config.kind.endswith("-folds"):
             name += f", fold {config.fold} of {config.folds}"
         return NamedSplit(SPLITS[config.kind](config, dataset), name)
     if dataset.official is not None:

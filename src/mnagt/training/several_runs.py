@@ -102,16 +102,16 @@ def choose_folds(config: RunConfig, dataset: PackedDataset, count: int) -> RunCo
     by_scaffold, stratified = (
         replace(config, split=replace(config.split, kind=kind)) for kind in ("scaffold-folds", "stratified")
     )
+    first = vary(by_scaffold, "folds", count)[0].split
     try:
-        largest = len(make_split(vary(by_scaffold, "folds", count)[0].split, dataset).test)
+        largest = len(make_split(first, dataset).test)
     except InputError:
         _log.warning("folds are drawn at random: the molecules have too few scaffolds for folds of whole ones")
         return stratified
     _log.info("folds are of whole scaffolds, as the parts of a single run; --split random draws single molecules")
     if largest > 1.5 * len(dataset) / count:
         _log.warning(
-            "fold 0 has %s of %s molecules: so many have the same scaffold, or no ring; the mean over folds counts it "
-            "once",
+            "fold 0 has %s of %s molecules, which have one scaffold or no ring: the run that tests it trains on few",
             *(f"{largest:,}", f"{len(dataset):,}"),
         )
     return by_scaffold
