@@ -55,6 +55,18 @@ def test_a_frozen_encoder_stays_that_of_the_other_run_and_the_head_learns(tables
 
 
 @pytest.mark.real_data
+def test_descriptors_that_the_other_run_did_not_read_start_anew(tables, tmp_path):
+    words = [*SMALL, "--wl-iterations", "0", "--model", "mnagt"]
+    assert run("train", tables["esol"], "--out", tmp_path / "source", *words) == 0
+    words = ["--from", tmp_path / "source", "--epochs", "1", "--lr", "0", "--device", "cpu", "--split", "random"]
+    assert run("train", tables["bbbp"], "--out", tmp_path / "run", *words, "--descriptors", "rdkit2d") == 0
+    before, after = (dict(load_model(tmp_path / name).model.named_parameters()) for name in ("source", "run"))
+    assert {name.partition(".")[0] for name in after.keys() - before.keys()} == {"readout"}
+    differing = {name for name in before if not torch.equal(before[name], after[name])}
+    assert differing == {name for name in before if name.startswith("head.")}
+
+
+@pytest.mark.real_data
 def test_training_goes_on_from_all_weights_where_the_targets_are_the_same(tables, source, tmp_path, caplog):
     words = ["--from", source, "--epochs", "1", "--device", "cpu"]
     with caplog.at_level(logging.INFO):

@@ -19,6 +19,9 @@ from mnagt.tasks import Task
 HEAD = "head."
 """The tensors of the head have names that begin so; all others are the encoder's."""
 
+READOUT = "readout."
+"""Likewise of the readout, which may read descriptors that the other run's does not."""
+
 OF_TREES = ("members", "member_trees")
 """Settings of the trees beside the network, which are grown for the new targets: they are not inherited."""
 
@@ -54,12 +57,14 @@ def inherit_settings(config: RunConfig) -> RunConfig:
 def copy_weights(source: TrainedModel, model: GraphModel, task: Task) -> None:
     """Give ``model`` the weights, the WL vocabulary and the scaling of ``source``; the head's where targets agree.
 
-    Of joined models the networks are meant: what stands beside them is fitted to the new graphs.
+    Where they do not, what the readout of ``source`` lacks (descriptors) starts anew, as the head does. Of joined
+    models the networks are meant: what stands beside them is fitted to the new graphs.
     """
     same_targets = task.can_join(source.task)
     model, other = (each.network if isinstance(each, JoinedModel) else each for each in (model, source.model))
     state, weights = model.state_dict(), other.state_dict()
-    names = [name for name in state if same_targets or not name.startswith(HEAD)]
+    is_new = {name: name.startswith(HEAD) or (name.startswith(READOUT) and name not in weights) for name in state}
+    names = [name for name in state if same_targets or not is_new[name]]
     for name in names:
         if name not in weights or weights[name].shape != state[name].shape:
             shape = list(weights[name].shape) if name in weights else "not there"
