@@ -143,7 +143,7 @@ def test_a_rate_may_be_less_than_one_a_minute(tmp_path):
 def test_pages_of_other_sites_may_ask_where_that_is_allowed(start, molecules, at):
     asked = {"Origin": "https://lab.example", "Access-Control-Request-Method": "POST"}
     asked |= {"Access-Control-Request-Headers": "authorization,content-type"}
-    open_one = start(molecules, cors_origins=("https://lab.example",), token="0123456789abcdef")
+    open_one = start(molecules, cors_origins=("https://lab.example/",), token="0123456789abcdef")
     allowed = httpx.options(f"{open_one}/predict", headers=asked)
     assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, "https://lab.example")
     assert httpx.options(f"{open_one}/predict", headers=asked | {"Origin": "https://other.example"}).status_code == 400

@@ -35,8 +35,14 @@ def test_other_hosts_are_refused(at, host):
     assert answer.status_code == 421
 
 
+def test_a_body_that_is_announced_as_too_large_is_not_waited_for(start, molecules):
+    at = start(molecules, max_body=100)
+    with connect(at, HEAD + b"Content-Length: 101\r\n\r\n") as connection:
+        assert b" 413 " in connection.recv(2000)
+
+
 def test_hosts_are_added(start, molecules):
-    at = start(molecules, hosts=("graphs.example",))
+    at = start(molecules, hosts=("graphs.example:8000",))
     assert httpx.get(f"{at}/livez", headers={"Host": "Graphs.example:443"}).status_code == 200
     assert httpx.get(f"{at}/livez", headers={"Host": socket.gethostname()}).status_code == 200
 

@@ -124,7 +124,8 @@ def create_app(
     if config.cors_origins:
         exposed = ("X-Request-ID", "X-Model", "Retry-After")
         options = {"allow_methods": ("GET", "POST"), "allow_headers": ALLOWED_HEADERS, "expose_headers": exposed}
-        app.add_middleware(CORSMiddleware, allow_origins=config.cors_origins, **options)
+        origins = [origin.rstrip("/") for origin in config.cors_origins]  # browsers send them without
+        app.add_middleware(CORSMiddleware, allow_origins=origins, **options)
     for kind in (StarletteHTTPException, RequestValidationError):
         app.exception_handler(kind)(_format_error)
     _add_routes(app, models, metrics, config)

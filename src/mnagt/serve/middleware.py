@@ -62,6 +62,7 @@ class Middleware:
     def __init__(self, app: Any, config: ServeConfig, metrics: Metrics, callers: Callers) -> None:
         self.app, self.config, self.metrics, self.callers = app, config, metrics, callers
         self.computing = 0
+        self.too_large = f"a request may have {config.max_body:,} bytes; send fewer graphs at once"
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -123,6 +124,9 @@ class Middleware:
             return refuse(path, detail, 429, {"Retry-After": str(math.ceil(seconds))})
         if is_computed and self.computing > self.config.max_waiting:
             return refuse(path, "too many requests are waiting; try again later", 429, {"Retry-After": "1"})
+        length = headers.get(b"content-length", "")
+        if length.isdecimal() and int(length[:20]) > self.config.max_body:
+            return refuse(path, self.too_large, 413)
         return None
 
     def _limit_body(self, receive: Any) -> Callable[[], Any]:
@@ -143,7 +147,7 @@ class Middleware:
                 ) from None
             received += len(message.get("body", b""))
             if received > max_body:
-                raise HTTPException(413, f"a request may have {max_body:,} bytes; send fewer graphs at once")
+                raise HTTPException(413, self.too_large)
             is_complete = not message.get("more_body", False)
             return message
 
@@ -158,8 +162,8 @@ def is_trusted(host: str, config: ServeConfig) -> bool:
     >>> [is_trusted(host, ServeConfig()) for host in ("localhost:8000", "[::1]", "10.0.0.7:80", "attacker.example")]
     [True, True, True, False]
     """
-    name = re.sub(r":\d*$", "", host.lower()).rstrip(".")
-    if "*" in config.hosts or name in {"localhost", socket.gethostname().lower(), *map(str.lower, config.hosts)}:
+    name, *served = (re.sub(r":\d*$", "", each.lower()).rstrip(".") for each in (host, *config.hosts))
+    if "*" in config.hosts or name in {"localhost", socket.gethostname().lower(), *served}:
         return True
     try:
         ipaddress.ip_address(name.strip("[]"))
