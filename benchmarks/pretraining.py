@@ -1,9 +1,8 @@
 """What does pre-training on molecules without labels gain? A network learns RDKit's descriptors before bace, bbbp, ...
 
 First the network of ``mnagt-ensemble`` learns to predict RDKit's descriptors from the graphs of molecules: those of
-ogbg-molhiv and ogbg-moltox21, the training parts of bace, bbbp, esol and freesolv, and with ``--zinc`` the first ones
-of a table (``moses/dataset/data/train.csv.gz`` in molsets 0.3.1 on PyPI, a part of ZINC). No label is read, and
-molecules of the validation and test parts of the four sets are left out.
+ogbg-molhiv and ogbg-moltox21, and the training parts of bace, bbbp, esol and freesolv. No label is read, and molecules
+of the validation and test parts of the four sets are left out.
 
 Then each of the four is learned from its weights and from random ones, with the same settings, epochs, training
 molecules and seeds. Scores are of the official validation part, which also chooses the epoch: ROC-AUC or RMSE. The test
@@ -11,13 +10,12 @@ part is not read. ``MNAGT_DATA`` names the folder with OGB's molecules. What is 
 goes on from there.
 """
 
-import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -55,16 +53,13 @@ VALIDATED = 1000
 COMMAND = "python benchmarks/pretraining.py --folder FOLDER --out results/pretraining-cpu.json"
 
 
-def gather(tables: Mapping[str, Task], zinc: Path | None, count: int, folder: Path) -> PackedDataset:
+def gather(tables: Mapping[str, Task], folder: Path) -> PackedDataset:
     """The molecules to learn from, each once, with their descriptors as targets."""
     sources, kept_aside = dict[str, list[str]](), list[str]()
     for name, task in tables.items():
         sources[name] = []
         for smiles, *_, part in (line.split(",") for line in task.table.read_text().splitlines()[1:]):
             (kept_aside if name in SETS and part != "train" else sources[name]).append(smiles)
-    if zinc:
-        with gzip.open(zinc, "rt", encoding="utf-8") as file:
-            sources["zinc"] = [line.strip() for line in islice(file, 1, count + 1)]
     tables_of_values = [compute_descriptors(name, smiles, folder) for name, smiles in sources.items()]
     smiles = [text for each in tables_of_values for text in each["smiles"]]
     values = torch.cat([each["descriptors"] for each in tables_of_values])
@@ -171,11 +166,10 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="where tables, descriptors and the network go")
-    parser.add_argument("--zinc", type=Path, help="train.csv.gz of molsets")
-    parser.add_argument("--zinc-molecules", type=int, default=100_000)
-    parser.add_argument("--pretraining-epochs", type=int, default=5)
+    parser.add_argument("--pretraining-epochs", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     options = parser.parse_args()
@@ -183,12 +177,13 @@ def main() -> None:
     tables = {name: write_ogb(name, options.folder) for name in (*SETS, *OTHERS)}
     source = options.folder / "pretrained"
     if not (source / "config.json").exists():
-        dataset = gather(tables, options.zinc, options.zinc_molecules, options.folder)
+        dataset = gather(tables, options.folder)
         pretrain(dataset, source, options.pretraining_epochs)
     figures = read_json(source / "config.json")["origin"]["pretraining"]
     runs = read_json(options.out)["runs"] if options.out and options.out.exists() else []
     starts = {SCRATCH: None, PRETRAINED: source}
-    for size, model, seed, name, start in product(options.sizes, options.models, range(options.seeds), SETS, starts):
+    trainings = product(options.sizes, options.models, range(options.seeds), options.sets, starts)
+    for size, model, seed, name, start in trainings:
         key = {"set": name, "model": model, "size": size, "epochs": options.epochs, "start": start, "seed": seed}
         if any(key.items() <= run.items() for run in runs):
             continue
