@@ -166,7 +166,7 @@ def test_files_are_written_where_there_are_no_locks(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "folder"]
 
 
-def test_two_modules_import_what_windows_lacks_and_do_without():
+def test_modules_that_import_what_windows_lacks_do_without():
     package = Path(mnagt.files.__file__).parent
     posix = re.compile(r"^\s*(?:import|from) (?:fcntl|resource|pwd|grp|termios)\b", re.MULTILINE)
     tried = re.compile(r"^( *)try:\n\1    import (?:fcntl|resource)\n\1except ImportError:", re.MULTILINE)
@@ -175,4 +175,5 @@ def test_two_modules_import_what_windows_lacks_and_do_without():
         text = path.read_text()
         if posix.search(text):
             counts[path.name] = (len(posix.findall(text)), len(tried.findall(text)))
-    assert counts == {"files.py": (1, 1), "onnx_worker.py": (1, 1)}
+    assert {"files.py", "onnx_worker.py"} <= counts.keys()
+    assert all(imported == guarded for imported, guarded in counts.values()), counts
