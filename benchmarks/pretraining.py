@@ -85,8 +85,8 @@ def compute_descriptors(name: str, smiles: Sequence[str], folder: Path) -> dict[
 
 
 def is_informative(column: Float[Tensor, "molecules"]) -> bool:
-    numbers = column[column.isfinite()]
-    return bool((numbers != numbers.mode().values).double().sum() > (1 - COMMONEST) * len(column))
+    values = column[column.isfinite()]
+    return bool((values != values.mode().values).double().sum() > (1 - COMMONEST) * len(column))
 
 
 class EpochPrinter(Reporter):
