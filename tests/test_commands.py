@@ -199,6 +199,7 @@ def fill_folder(folder: Path, desk: Path, page: str) -> None:
     for place in (folder, folder / "examples"):
         shutil.copytree(ROOT / "examples", place, dirs_exist_ok=True)
     (folder / "my.csv").write_text((folder / "amines.csv").read_text().replace("amine", "active", 1))
+    shutil.copy(folder / "my.csv", folder / "large.csv")
     header, *rows = (folder / "my.csv").read_text().splitlines(keepends=True)
     for number, part in enumerate(("train", "valid", "test")):
         (folder / f"{part}.csv").write_text("".join([header, *rows[number::3]]))
@@ -221,12 +222,30 @@ def fill_folder(folder: Path, desk: Path, page: str) -> None:
     if page == "extending":  # numbers
         text = (folder / "my.jsonl").read_text()
         (folder / "my.jsonl").write_text(text.replace('"odd"', "1.5").replace('"even"', "0.5"))
+    if page in ("molecules", "uncertainty"):
+        add_numbers(folder)
     if page == "serving":
         write_chains(folder / "elements.jsonl")
         run_command(f"mnagt train elements.jsonl {' '.join(FEWER['train'])} --out runs/elements")
     if page in ("code", "explain", "serving"):
         run_command(f"mnagt data code {ROOT / 'src' / 'mnagt' / 'graphs'} --out functions")
         run_command(f"mnagt train functions {' '.join(FEWER['train'])} --out runs/code")
+
+
+def add_numbers(folder: Path) -> None:
+    """Columns of numbers for ``my.csv``, a table of descriptors, and one with a length for each bond."""
+    from rdkit.Chem import MolFromSmiles
+
+    header, *rows = (folder / "my.csv").read_text().splitlines()
+    smiles = [row.split(",")[0] for row in rows]
+    numbers = [f"{row},{len(row) / 10},{len(row)},{n % 7}" for n, row in enumerate(rows)]
+    (folder / "my.csv").write_text("\n".join([f"{header},logP,y,ph", *numbers, ""]))
+    described = dict.fromkeys([*smiles, *(folder / "new.csv").read_text().split()[1:]])
+    (folder / "own.csv").write_text(
+        "\n".join(["smiles,logd", *(f"{each},{len(each) / 3:.2f}" for each in described), ""])
+    )
+    lengths = [f'{each},"{[1.5] * MolFromSmiles(each).GetNumBonds()}"' for each in smiles]
+    (folder / "lengths.csv").write_text("\n".join(["smiles,length", *lengths, ""]))
 
 
 def write_chains(path: Path) -> None:

@@ -125,6 +125,8 @@ def test_docs_run(page, desk, monkeypatch):
     monkeypatch.chdir(desk)
     if page == "export":
         run_command("mnagt export runs/mutag --out mine.onnx")
+        run_command("mnagt export runs/mutag --format compiled --out fast.pt2")
+        run_command("mnagt export runs/mine --quantize int8 --out small.onnx")
     blocks = [Block(kind, replace_all(text, SHORTER)) for kind, text in DOCS[page]]
     names = run_python(blocks, f"{page}.md", dict(NAMES_AT_HAND.get(page, {})))
     if page == "extending":
